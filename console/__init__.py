@@ -1,0 +1,1 @@
+"""The front door: CLI verbs, the Textual App, theme, command palette."""

@@ -1,0 +1,1 @@
+"""Everything that acts on nodes or asks them something. Never loads Textual."""

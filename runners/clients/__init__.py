@@ -1,0 +1,1 @@
+"""One file per load client: its command and the parser of its results."""

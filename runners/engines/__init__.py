@@ -1,0 +1,1 @@
+"""One file per engine: commands per rank, readiness, metric names, log events."""

@@ -1,0 +1,1 @@
+"""The procedures that an operator follows, one file each."""

@@ -1,0 +1,1 @@
+"""Preflight checks and the fail-closed RDMA gate."""

@@ -1,0 +1,1 @@
+"""The embedded two-node lab: asyncssh servers on loopback, simulated devices."""

@@ -1,0 +1,1 @@
+"""One file per launcher: how a command becomes a running server on a node."""

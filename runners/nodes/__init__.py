@@ -1,0 +1,1 @@
+"""Reaching a node: connection, detached jobs, tailing, transfer, clock."""

@@ -1,0 +1,1 @@
+"""One file per screen; the panels that they share live in screens/widgets/."""

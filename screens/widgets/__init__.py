@@ -1,0 +1,1 @@
+"""Panels shared by the screens, drawn with Textual's Line API."""

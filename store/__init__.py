@@ -1,0 +1,1 @@
+"""The ground floor: records, schema, queries, analysis, export. Knows neither SSH nor Textual."""

@@ -1,0 +1,1 @@
+"""Trace ingest, time algebra, kernel families, statistics, evidence rules."""

@@ -1,0 +1,1 @@
+"""Results tree, manifest, commands."""

@@ -1,0 +1,1 @@
+"""The two sshd nodes and what is tried on them."""
