@@ -3,8 +3,8 @@
 A record class names its table; its fields are the table's columns in order. `None` is NULL: not known, never zero.
 Columns ending in `_ns` are integer nanoseconds: `wall_ns` since the Unix epoch and `mono_ns` on CLOCK_MONOTONIC, both
 as read on the node named in the row. Counters (`*_total`, `*_ticks`, the `*_bytes` of rails) are cumulative as the
-source gave them; queries form the deltas. A class with a `key` is state: writing a record replaces the row with the same key.
-One without a key is an append-only fact.
+source gave them; queries form the deltas. A class with a `key` is state: writing a record replaces the row with the
+same key. One without a key is an append-only fact.
 """
 
 from __future__ import annotations
