@@ -1,0 +1,85 @@
+"""What an engine must be able to say. One file per engine implements `Engine`; runners/engines/__init__.py lists them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import orjson
+
+from runners.spec import Deployment, Node
+
+
+@dataclass(frozen=True, slots=True)
+class RankCommand:
+    """One process of a server: what runs on which node. `rank` is the node rank (0 serves HTTP)."""
+
+    node: Node
+    rank: int
+    argv: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+    payloads: tuple[str, ...] = ()  # scripts of runners/payload that must be on the node first
+
+
+Payload = Callable[[Node, str], str]  # (node, script) -> path on that node
+
+
+class Engine(Protocol):
+    """Knows one kind of server. Stateless: everything follows from the deployment and its nodes."""
+
+    name: str
+    simulated: bool
+
+    def commands(self, dep: Deployment, nodes: Sequence[Node], payload: Payload) -> list[RankCommand]:
+        """Commands in rank order. Empty for a server that is not ours to start."""
+
+    def url(self, dep: Deployment, nodes: Sequence[Node]) -> str:
+        """Where the load client on rank 0's node reaches the server."""
+
+    def info_paths(self) -> tuple[str, ...]:
+        """GET paths whose JSON describes the running server, best first."""
+
+
+def rendezvous_address(node: Node) -> str:
+    """How the other nodes reach `node`: its own word, its first rail's address, else its host name."""
+    if node.address:
+        return node.address
+    for rail in node.rails:
+        if rail.address:
+            return rail.address
+    return "127.0.0.1" if node.host == "local" else node.host
+
+
+def nccl_env(dep: Deployment, node: Node, count: int) -> dict[str, str]:
+    """NCCL settings that every run of ours carries; what the operator set stays.
+
+    INFO with INIT,NET is cheap and the RDMA gate reads it. On one node no rail matters.
+    """
+    env = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
+    if count > 1 and node.rails:
+        env["NCCL_IB_HCA"] = ",".join(r.hca for r in node.rails)
+        env["NCCL_SOCKET_IFNAME"] = env["GLOO_SOCKET_IFNAME"] = node.rails[0].netdev
+    return {k: v for k, v in env.items() if k not in dep.env}
+
+
+def merged_env(dep: Deployment, node: Node, own: dict[str, str] | None = None) -> dict[str, str]:
+    """Engine defaults, then the node's, then the deployment's: the operator has the last word."""
+    return {"PYTHONUNBUFFERED": "1", **(own or {}), **node.env, **dep.env}
+
+
+def local_url(dep: Deployment) -> str:
+    """The server as seen from rank 0's own node."""
+    return f"http://127.0.0.1:{dep.port}"
+
+
+def flag_given(flags: Sequence[str], *names: str) -> bool:
+    """Whether the operator gave one of these flags himself, as `--x v` or `--x=v`."""
+    return any(f.split("=", 1)[0] in names for f in flags)
+
+
+def fingerprint(commands: Sequence[RankCommand]) -> str:
+    """Hash of everything that makes a server what it is: the same fingerprint may serve on, another needs a restart."""
+    parts = [[c.node.name, c.rank, c.argv, dict(sorted(c.env.items()))] for c in commands]
+    return hashlib.sha256(orjson.dumps(parts)).hexdigest()[:16]
