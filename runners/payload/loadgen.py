@@ -1,0 +1,1010 @@
+#!/usr/bin/env python3
+"""Load generator for OpenAI-compatible streaming servers; runs alone on a node with Python 3.9+ and aiohttp.
+
+    python3 loadgen.py --spec FILE.json        (or `-`: the spec comes on stdin)
+
+stdout carries JSON lines (flushed at least each 100 ms), stderr messages for people. Every instant `*_ns` is
+CLOCK_MONOTONIC of this machine in integer ns; `wall_ns` beside it is CLOCK_REALTIME at the same moment.
+
+    hello  schema, spec (secrets masked), loop (closed|open), limit, wall_ns, mono_ns, python, aiohttp, pid, cpus
+    phase  name (warmup|ramp|steady|drain), mono_ns, wall_ns
+    sent   id, phase, kind (load|warmup|filler|inject), measured, scheduled_ns, sent_ns, isl, osl (both as asked)
+    done   the keys of sent, and status (ok|failed|timed_out|cut), error, error_text, http, first_ns, last_ns, end_ns,
+           chunk_ns (ns after sent_ns, one entry a chunk with generated content), chunk_tokens, tokens_per_chunk
+           (counted: by running usage or token ids | assumed: 1 a chunk), usage {prompt, completion, cached,
+           reasoning} or null, finish_reason
+    tick   each second: mono_ns, wall_ns, in_flight, sent, done, failed, input_tokens, output_tokens (so far),
+           loop_lag_ms (max of the second), cpu (share of one core), saturated
+    end    reason (completed|budget|stopped|failing|error), counts, measured, errors, tokens (asked against counted),
+           saturated, usage_mode (continuous|final|none), coalesced (events that shared a read), mono_ns, wall_ns
+
+Error types: connect, reset, timeout, http_4xx, http_5xx, stream_error, bad_json, no_tokens, incomplete.
+
+Closed loop: `concurrency` slots. Ramp lasts until all slots are busy and as many requests have ended well; `requests`
+counts those sent in steady; then unmeasured filler keeps the load up until the last measured request ends. With
+`filler: false` (to compare with other clients) `requests` counts from the first one and the load simply runs out.
+Open loop (`request_rate`): no ramp; steady starts with the first arrival; `concurrency` caps what is in flight.
+
+Exit status: 0 completed, budget or stopped; 1 failing or error; 2 bad spec; 78 no aiohttp; 143 second SIGTERM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import array
+import asyncio
+import collections
+import dataclasses
+import gc
+import json
+import os
+import platform
+import random
+import re
+import resource
+import signal
+import sys
+import time
+import traceback
+from typing import Any, Deque, Dict, List, Optional, Tuple
+from urllib.parse import urlsplit, urlunsplit
+
+try:
+    import aiohttp
+except ImportError as missing:
+    _advice = "install aiohttp for this interpreter, or name another one as `python` of the node"
+    _report = {"t": "error", "error": "missing_aiohttp", "python": sys.executable, "fix": _advice}
+    sys.stderr.write(json.dumps({**_report, "detail": str(missing)}) + "\n")
+    raise SystemExit(78) from None
+
+SCHEMA = 1
+FLUSH_S = 0.08
+BEAT_S = 0.02  # how often the event loop's lag is sampled
+MAX_EVENT = 8 << 20  # bytes of one server-sent event; a longer one is not a token
+ERROR_TEXT = 300
+HEAD_TOKENS = 32  # drawn afresh for each prompt, so that no prompt shares a cache block with another
+WORDS = re.findall(
+    r"\w+",
+    "time people way day man thing woman life child world school state family student group country problem hand part "
+    "place case week company system program question work number night point home water room mother area money story "
+    "fact month lot right study book eye job word business issue side kind head house service friend father power hour "
+    "game line end member law car city name team minute idea body back parent face level office door health person art",
+)
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_mono = time.monotonic_ns
+
+
+class SpecError(ValueError):
+    """The spec cannot be used; the text says which key and why."""
+
+
+class GenerationError(Exception):
+    """One generation went wrong; `kind` is an error type of the module's list."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+        self.text = text
+
+
+# ---- the spec ------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Inject:
+    """Long requests put into a running load: `count` of them, one each `every_s`, from `start_s` after steady began.
+
+    Measured requests go on until the last injected one has ended and `after_s` more have passed.
+    """
+
+    isl: int
+    osl: int
+    every_s: float
+    count: int
+    start_s: Optional[float] = None
+    after_s: Optional[float] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """What to send; lengths in tokens, `_s` in seconds, `vocab` the first and last ordinary token id."""
+
+    url: str
+    model: str
+    isl: int
+    osl: int
+    api: str = "completions"
+    prompt: str = "ids"
+    concurrency: Optional[int] = None
+    request_rate: Optional[float] = None
+    arrival: str = "poisson"
+    requests: Optional[int] = None
+    budget_s: float = 600.0
+    grace_s: float = 2.0
+    ramp_s: float = 0.0
+    warmup: int = 0
+    deadline_s: float = 300.0
+    seed: int = 0
+    ignore_eos: bool = True
+    temperature: float = 0.0
+    vocab: List[int] = dataclasses.field(default_factory=lambda: [1000, 3999])
+    prefix_share: float = 0.0
+    filler: bool = True
+    inject: Optional[Inject] = None
+    cpus: Optional[List[int]] = None
+    headers: Dict[str, str] = dataclasses.field(default_factory=dict)
+    api_key_env: Optional[str] = None
+    extra: Dict[str, Any] = dataclasses.field(default_factory=dict)
+    stop_file: Optional[str] = None
+    max_failures: Optional[int] = None
+    lag_limit_ms: float = 25.0
+
+    @property
+    def limit(self) -> int:
+        return self.requests if self.requests is not None else max(5 * (self.concurrency or 0), 20)
+
+    @property
+    def endpoint(self) -> str:
+        base = self.url.rstrip("/")
+        if base.endswith("/completions"):
+            return base
+        route = "chat/completions" if self.api == "chat" else "completions"
+        return f"{base}/{route}" if base.endswith("/v1") else f"{base}/v1/{route}"
+
+
+_BIG = 10**9
+_RULES: Dict[str, Tuple[Any, ...]] = {  # type, then the lowest and highest number or the texts allowed
+    "url": (str,), "model": (str,), "api_key_env": (str,), "stop_file": (str,), "api": (str, "completions", "chat"),
+    "prompt": (str, "ids", "text"), "arrival": (str, "poisson", "constant"), "ignore_eos": (bool,), "filler": (bool,),
+    "isl": (int, 1, _BIG), "osl": (int, 1, _BIG), "concurrency": (int, 1, _BIG), "requests": (int, 1, _BIG),
+    "count": (int, 1, _BIG), "max_failures": (int, 1, _BIG), "warmup": (int, 0, _BIG), "seed": (int, -(2**63), 2**63),
+    "request_rate": (float, 1e-9, _BIG), "budget_s": (float, 1e-9, _BIG), "deadline_s": (float, 1e-9, _BIG),
+    "every_s": (float, 1e-9, _BIG), "lag_limit_ms": (float, 1e-9, _BIG), "grace_s": (float, 0, _BIG),
+    "ramp_s": (float, 0, _BIG), "start_s": (float, 0, _BIG), "after_s": (float, 0, _BIG),
+    "temperature": (float, 0, 100), "prefix_share": (float, 0, 1),
+    "vocab": (list,), "cpus": (list,), "headers": (dict,), "extra": (dict,), "inject": (dict,),
+}  # fmt: skip
+
+
+def _fits(value: Any, kind: Any, bounds: Tuple[Any, ...]) -> bool:
+    if kind is list:  # both lists of a spec hold small numbers
+        return type(value) is list and value != [] and all(_fits(item, int, (0, _BIG)) for item in value)
+    if type(value) is not kind and not (kind is float and type(value) is int):
+        return False
+    if kind is str:
+        return value in bounds if bounds else value != ""
+    return not bounds or bool(bounds[0] <= value <= bounds[1])
+
+
+def _build(target: Any, raw: Any, where: str) -> Any:
+    if type(raw) is not dict:
+        raise SpecError(f"{where or 'the spec'} wants an object")
+    fields = {field.name: field for field in dataclasses.fields(target)}
+    for key, value in raw.items():
+        if key not in fields:
+            raise SpecError(f"{where}{key}: unknown key")
+        kind, *bounds = _RULES[key]
+        if not (value is None and fields[key].default is None) and not _fits(value, kind, tuple(bounds)):
+            wanted = f" {bounds[0]} to {bounds[-1]}" if kind in (int, float) else " " + " or ".join(bounds)
+            raise SpecError(f"{where}{key}: wants {kind.__name__}{wanted.rstrip()}")
+    try:
+        return target(**raw)
+    except TypeError as problem:
+        raise SpecError(f"{where or 'the spec: '}{problem}") from None
+
+
+def parse_spec(raw: object) -> Spec:
+    """The spec from decoded JSON. SpecError on an unknown key, a wrong value or a combination without meaning."""
+    spec: Spec = _build(Spec, raw, "")
+    parts = urlsplit(spec.url)
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.port == 0:
+        raise SpecError("url: wants http://host:port or https://host:port")
+    if len(spec.vocab) != 2 or not spec.vocab[0] < spec.vocab[1] < 10**7:
+        raise SpecError("vocab: wants [lowest, highest] token id")
+    if not all(isinstance(text, str) for text in spec.headers.values()):
+        raise SpecError("headers: wants texts")
+    if spec.api == "chat" and spec.prompt == "ids":
+        raise SpecError("prompt: the chat route takes text, not token ids")
+    if spec.concurrency is None and spec.request_rate is None:
+        raise SpecError("concurrency or request_rate: one of them is needed")
+    inject = _build(Inject, spec.inject, "inject.") if spec.inject is not None else None
+    return dataclasses.replace(spec, inject=inject)
+
+
+def masked(spec: Spec) -> Dict[str, Any]:
+    """The spec without secrets: header values, credentials and query of the URL, key-like entries of `extra`."""
+    shown = dataclasses.asdict(spec)
+    parts = urlsplit(spec.url)
+    host = parts.netloc.rpartition("@")[2]
+    shown["url"] = urlunsplit((parts.scheme, host, parts.path, "***" if parts.query else "", ""))
+    shown["headers"] = dict.fromkeys(spec.headers, "***")
+    secret = re.compile(r"(?i)api_?key|secret|passw|authori[sz]ation|(auth|access|bearer)_?token")
+    shown["extra"] = {key: "***" if secret.search(key) else value for key, value in spec.extra.items()}
+    return shown
+
+
+# ---- prompts -------------------------------------------------------------------------------------------------------
+
+
+class Prompts:
+    """Request bodies, cheap to make while a load runs: a fresh head, then a stretch of a long random text.
+
+    A prompt that differs in its first tokens can share no prefix-cache block with another; the shared part of
+    `prefix_share` stands before that head.
+    """
+
+    def __init__(self, spec: Spec, usage_level: int) -> None:
+        rng = random.Random(f"{spec.seed}:base")
+        longest = max(spec.isl, spec.inject.isl if spec.inject else 0)
+        low, high = spec.vocab
+        self._spec = spec
+        self._width = len(str(high)) + 1
+        self._pieces = [b"%*d," % (self._width - 1, number) for number in range(low, high + 1)]
+        # blanks before a number are legal JSON: with one width for all ids a stretch is a plain slice
+        self._base = b"".join(rng.choices(self._pieces, k=longest + 65536)) if spec.prompt == "ids" else b""
+        self._words = rng.choices(WORDS, k=2 * longest + 65536) if spec.prompt == "text" else []
+        self.words_per_token = 1.0
+        body: Dict[str, Any] = {"model": spec.model, "stream": True, "temperature": spec.temperature}
+        if spec.ignore_eos:
+            body["ignore_eos"] = True
+        if usage_level:
+            body["stream_options"] = {"include_usage": True}
+            if usage_level > 1:
+                body["stream_options"]["continuous_usage_stats"] = True
+        body.update(spec.extra)
+        self._fixed = _encode(body)[:-1].encode()
+
+    def body(self, index: int, isl: int, osl: int) -> bytes:
+        """The JSON body of request `index`; the same seed and index give the same bytes."""
+        rng = random.Random(f"{self._spec.seed}:{index}")
+        make = self._ids if self._spec.prompt == "ids" else self._text
+        return b'%s,"max_tokens":%d,%s}' % (self._fixed, osl, make(rng, isl))
+
+    def _ids(self, rng: random.Random, isl: int) -> bytes:
+        shared = int(isl * self._spec.prefix_share)
+        head = min(HEAD_TOKENS, isl - shared)
+        rest = isl - shared - head
+        start = rng.randrange(len(self._base) // self._width - rest)
+        parts = (
+            self._base[: shared * self._width],
+            b"".join(rng.choices(self._pieces, k=head)),
+            self._base[start * self._width : (start + rest) * self._width],
+        )
+        return b'"prompt":[%s]' % b"".join(parts)[:-1]
+
+    def _text(self, rng: random.Random, isl: int) -> bytes:
+        count = max(1, round(isl * self.words_per_token))
+        shared = int(count * self._spec.prefix_share)
+        head = min(HEAD_TOKENS, count - shared)
+        rest = min(count - shared - head, len(self._words))
+        start = rng.randrange(len(self._words) - rest + 1)
+        words = self._words[:shared] + rng.choices(WORDS, k=head) + self._words[start : start + rest]
+        text = " ".join(words).encode()
+        if self._spec.api == "chat":
+            return b'"messages":[{"role":"user","content":"%s"}]' % text
+        return b'"prompt":"%s"' % text
+
+
+# ---- the stream ----------------------------------------------------------------------------------------------------
+
+
+class EventSplitter:
+    """Server-sent events from bytes in any split (WHATWG HTML, 9.2): CR, LF, CRLF, comments, data over many lines."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._after_cr = False
+        self._begun = False
+
+    def feed(self, data: bytes) -> List[Tuple[bytes, bytes]]:
+        """(event name or b"", data) of each event that these bytes complete. GenerationError if one has no end."""
+        if self._after_cr and data[:1] == b"\n":
+            data = data[1:]
+            self._after_cr = False
+        if data:
+            self._after_cr = data[-1:] == b"\r"
+        if b"\r" in data:
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        text = self._rest + data if self._rest else data
+        if not self._begun:
+            if len(text) < 3 and b"\xef\xbb\xbf".startswith(text):
+                self._rest = text
+                return []
+            self._begun = True
+            text = text[3:] if text.startswith(b"\xef\xbb\xbf") else text
+        blocks = text.split(b"\n\n")
+        self._rest = blocks.pop()
+        if len(self._rest) > MAX_EVENT:
+            raise GenerationError("stream_error", f"an event of more than {MAX_EVENT} bytes")
+        return self._events(blocks)
+
+    def close(self) -> List[Tuple[bytes, bytes]]:
+        """What an end of the stream completes: a last event whose blank line is missing still counts."""
+        rest, self._rest = self._rest, b""
+        return self._events([rest])
+
+    @staticmethod
+    def _events(blocks: List[bytes]) -> List[Tuple[bytes, bytes]]:
+        found: List[Tuple[bytes, bytes]] = []
+        for block in blocks:
+            if block.startswith(b"data: ") and b"\n" not in block:
+                found.append((b"", block[6:]))
+                continue
+            name, lines = b"", []
+            for line in block.split(b"\n"):
+                field, _, value = line.partition(b":")
+                value = value[1:] if value.startswith(b" ") else value
+                if field == b"data":
+                    lines.append(value)
+                elif field == b"event":
+                    name = value
+            if lines:
+                found.append((name, b"\n".join(lines)))
+        return found
+
+
+def _short(raw: object) -> str:
+    text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else str(raw)
+    return re.sub(r"[^\x20-\x7e\u00a0-\ud7ff\ue000-\uffff]+", " ", text[: 4 * ERROR_TEXT]).strip()[:ERROR_TEXT]
+
+
+def _natural(value: object) -> Optional[int]:
+    return value if type(value) is int and 0 <= value < 2**62 else None
+
+
+def _has_content(choice: Dict[str, Any]) -> bool:
+    if choice.get("text"):
+        return True
+    delta = choice.get("delta")
+    if not isinstance(delta, dict):
+        return False
+    return any(delta.get(key) for key in ("content", "reasoning_content", "reasoning", "refusal", "tool_calls"))
+
+
+class Flight:
+    """One request: what was asked, and what its stream has brought so far."""
+
+    def __init__(self, number: int, kind: str, isl: int, osl: int, body: bytes, scheduled_ns: int) -> None:
+        self.number, self.kind, self.isl, self.osl, self.body = number, kind, isl, osl, body
+        self.scheduled_ns = scheduled_ns
+        self.phase = ""
+        self.measured = False
+        self.sent_ns = 0
+        self.end_ns = 0
+        self.status = "ok"
+        self.error: Optional[str] = None
+        self.error_text: Optional[str] = None
+        self.http: Optional[int] = None
+        self.chunk_ns: List[int] = []
+        self.chunk_tokens: List[int] = []
+        self.tokens = 0
+        self.assumed = False
+        self.usage: Dict[str, Optional[int]] = {}
+        self.finish_reason: Optional[str] = None
+        self.finished = False  # [DONE] was seen
+        self.overdue = False
+
+    def take(self, name: bytes, data: bytes, now: int) -> int:
+        """Account for one event that arrived at `now`; returns its tokens. GenerationError on an error or nonsense."""
+        if data.strip() == b"[DONE]":
+            self.finished = True
+            return 0
+        try:
+            event = json.loads(data)
+        except (ValueError, RecursionError):
+            raise GenerationError("bad_json", _short(data)) from None
+        if not isinstance(event, dict):
+            raise GenerationError("bad_json", _short(data))
+        if name == b"error" or event.get("error") or event.get("object") == "error":
+            raise GenerationError("stream_error", _short(event.get("error") or event))
+        counted = self._count(event.get("usage"))
+        choices = event.get("choices")
+        if not isinstance(choices, list):
+            return 0
+        content, ids, real = False, 0, False
+        for choice in choices:
+            if not isinstance(choice, dict):
+                continue
+            real = True
+            content = content or _has_content(choice)
+            token_ids = choice.get("token_ids")
+            ids += len(token_ids) if isinstance(token_ids, list) else 0
+            if choice.get("finish_reason"):
+                self.finish_reason = _short(choice["finish_reason"])
+        # the closing usage event has no choice, so its total is no arrival
+        return self._arrival(now, content, counted, ids) if real else 0
+
+    def _count(self, usage: object) -> Optional[int]:
+        if not isinstance(usage, dict):
+            return None
+        details = usage.get("prompt_tokens_details")
+        inner = usage.get("completion_tokens_details")
+        completion = _natural(usage.get("completion_tokens"))
+        found = {
+            "prompt": _natural(usage.get("prompt_tokens")),
+            "completion": completion,
+            "cached": _natural(details.get("cached_tokens")) if isinstance(details, dict) else None,
+            "reasoning": _natural(inner.get("reasoning_tokens")) if isinstance(inner, dict) else None,
+        }
+        if found["reasoning"] is None:
+            found["reasoning"] = _natural(usage.get("reasoning_tokens"))
+        for key, value in found.items():
+            if value is not None or key not in self.usage:
+                self.usage[key] = value
+        return completion
+
+    def _arrival(self, now: int, content: bool, counted: Optional[int], ids: int) -> int:
+        grown = max(0, counted - self.tokens) if counted is not None else ids
+        if self.assumed or (counted is None and not ids):
+            # a total after uncounted chunks says nothing about this one chunk
+            if not content:
+                return 0
+            self.assumed = True
+            grown = 1
+        elif not content and not grown:
+            return 0
+        self.tokens += grown
+        self.chunk_ns.append(now - self.sent_ns)
+        self.chunk_tokens.append(grown)
+        return grown
+
+    def conclude(self) -> None:
+        """Judge a stream that has ended. GenerationError unless it is a whole generation."""
+        if self.finish_reason in ("abort", "error"):
+            raise GenerationError("stream_error", f"finish_reason {self.finish_reason}")
+        if self.finish_reason is None and not self.finished:
+            raise GenerationError("incomplete", "the stream ended without a finish reason or [DONE]")
+        if not self.chunk_ns or self.chunk_ns[0] <= 0:
+            raise GenerationError("no_tokens", "no generated content arrived")
+
+    def fail(self, status: str, error: Optional[str], text: Optional[str]) -> None:
+        self.status, self.error, self.error_text = status, error, text
+
+    def head(self) -> Dict[str, Any]:
+        return {
+            "t": "sent", "id": self.number, "phase": self.phase, "kind": self.kind, "measured": self.measured,
+            "scheduled_ns": self.scheduled_ns, "sent_ns": self.sent_ns, "isl": self.isl, "osl": self.osl,
+        }  # fmt: skip
+
+    def record(self) -> Dict[str, Any]:
+        chunks = self.chunk_ns
+        known = any(value is not None for value in self.usage.values())
+        line = self.head()
+        line.update(
+            t="done", status=self.status, error=self.error, error_text=self.error_text, http=self.http,
+            first_ns=self.sent_ns + chunks[0] if chunks else None,
+            last_ns=self.sent_ns + chunks[-1] if chunks else None,
+            end_ns=self.end_ns, chunk_ns=chunks, chunk_tokens=self.chunk_tokens,
+            tokens_per_chunk=("assumed" if self.assumed else "counted") if chunks else None,
+            usage=self.usage if known else None, finish_reason=self.finish_reason,
+        )  # fmt: skip
+        return line
+
+
+# ---- output and health of the client itself --------------------------------------------------------------------------
+
+
+class Lines:
+    """JSON lines on a file descriptor, gathered and written in one go."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._parts: List[str] = []
+
+    def emit(self, record: Dict[str, Any]) -> None:
+        self._parts.append(_encode(record))
+
+    def stamp(self, record: Dict[str, Any]) -> None:
+        record["mono_ns"], record["wall_ns"] = clock_pair()
+        self.emit(record)
+
+    def flush(self) -> None:
+        if not self._parts:
+            return
+        data = memoryview(("\n".join(self._parts) + "\n").encode())
+        self._parts.clear()
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+
+def clock_pair() -> Tuple[int, int]:
+    """(monotonic, wall) in ns of one moment: the tightest of three readings."""
+    readings = []
+    for _ in range(3):
+        before, wall, after = _mono(), time.time_ns(), _mono()
+        readings.append((after - before, before + (after - before) // 2, wall))
+    _, mono, wall = min(readings)
+    return mono, wall
+
+
+class Health:
+    """Is the client itself the bottleneck? Lag of the event loop and CPU use, by the second and over the whole load."""
+
+    def __init__(self, lag_limit_ms: float) -> None:
+        self._limit = lag_limit_ms
+        self._all = array.array("d")
+        self._second = 0.0
+        self._ticks = self._bad = 0
+        self._cpu_max = 0.0
+        self._wall = self._wall0 = time.monotonic()
+        self._cpu = self._cpu0 = time.process_time()
+
+    def lag(self, ms: float) -> None:
+        self._all.append(round(ms, 3))
+        self._second = max(self._second, ms)
+
+    def tick(self) -> Dict[str, Any]:
+        wall, cpu = time.monotonic(), time.process_time()
+        share = (cpu - self._cpu) / max(wall - self._wall, 1e-9)
+        lag, self._second = self._second, 0.0
+        self._wall, self._cpu = wall, cpu
+        saturated = lag > self._limit or share > 0.9
+        self._ticks += 1
+        self._bad += saturated
+        self._cpu_max = max(self._cpu_max, share)
+        return {"loop_lag_ms": round(lag, 3), "cpu": round(share, 4), "saturated": saturated}
+
+    def summary(self) -> Dict[str, Any]:
+        ordered = sorted(self._all)
+        p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))] if ordered else None
+        cpu = (time.process_time() - self._cpu0) / max(time.monotonic() - self._wall0, 1e-9)
+        reasons = []
+        if p99 is not None and p99 > self._limit:
+            reasons.append(f"event loop lag p99 {p99:.1f} ms is over {self._limit:g} ms")
+        if max(cpu, self._cpu_max) > 0.9:
+            reasons.append(f"more than 90 % of one core used (mean {cpu:.0%}, worst second {self._cpu_max:.0%})")
+        return {
+            "value": bool(reasons), "reasons": reasons, "ticks": self._ticks, "saturated_ticks": self._bad,
+            "lag_p99_ms": p99, "lag_max_ms": ordered[-1] if ordered else None,
+            "cpu_mean": round(cpu, 4), "cpu_max": round(self._cpu_max, 4),
+        }  # fmt: skip
+
+
+# ---- the load ------------------------------------------------------------------------------------------------------
+
+
+class Load:
+    """Sends the requests of a spec and writes what happens; one instance a process."""
+
+    def __init__(self, spec: Spec, lines: Lines) -> None:
+        self.spec = spec
+        self.lines = lines
+        self.health = Health(spec.lag_limit_ms)
+        self.loop = asyncio.get_running_loop()
+        self.prompts = Prompts(spec, 2)
+        self.usage_level = 2
+        self.pool: Deque[bytes] = collections.deque()
+        self.built = self.numbers = 0
+        self.flights: Dict["asyncio.Task[None]", Flight] = {}
+        self.waiting: Deque[int] = collections.deque()  # arrivals that the cap holds back
+        self.phase = ""
+        self.reason = ""
+        self.signalled = self.stopped_sending = False
+        self.in_flight = self.steady_sent = self.ok_load = self.measured_open = self.row_of_failures = 0
+        self.sent = self.done = self.failed = self.input_tokens = self.output_tokens = self.coalesced = 0
+        self.counts: Dict[str, Dict[str, int]] = {}
+        self.measured: Dict[str, int] = dict.fromkeys(("sent", "ok", "failed", "timed_out", "cut"), 0)
+        self.errors: Dict[str, int] = {}
+        self.compared = {
+            side: dict.fromkeys(("requests", "asked", "counted", "different"), 0) for side in ("prompt", "completion")
+        }
+        self.steady_event = asyncio.Event()
+        self.idle_event = asyncio.Event()
+        self.injecting = spec.inject is not None
+        key = os.environ.get(spec.api_key_env, "") if spec.api_key_env else ""
+        self.headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+        self.headers.update({"Accept-Encoding": "identity", **spec.headers})
+        if key:
+            self.headers["Authorization"] = f"Bearer {key}"
+        self.secrets = [text for text in (key, *spec.headers.values()) if len(text) > 3]
+        self.session: aiohttp.ClientSession
+
+    # -- life
+
+    async def run(self) -> int:
+        spec = self.spec
+        self.lines.stamp({
+            "t": "hello", "schema": SCHEMA, "spec": masked(spec), "loop": "open" if spec.request_rate else "closed",
+            "limit": spec.limit, "python": platform.python_version(), "aiohttp": aiohttp.__version__,
+            "pid": os.getpid(), "cpus": sorted(os.sched_getaffinity(0)),
+        })  # fmt: skip
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self.loop.add_signal_handler(number, self._signalled)
+        heart = self.loop.create_task(self._heart())
+        self.loop.call_later(spec.budget_s, self._finish, "budget")
+        connect = min(10.0, spec.deadline_s)
+        # servers drop idle connections after 5 s (uvicorn's default); we must be the first to let go
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=3.0),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect),
+            headers=self.headers,
+        ) as self.session:
+            await self._warm_up()
+            if not self.reason:
+                await self._offer()
+            await self._idle()
+        heart.cancel()
+        self._end()
+        return 1 if self.reason in ("failing", "error") else 0
+
+    async def _warm_up(self) -> None:
+        self._enter("warmup")
+        await self._settle_usage()
+        left = self.spec.warmup - 1
+        width = self.spec.concurrency or 8
+        pending: "set[asyncio.Task[None]]" = set()
+        while (left > 0 or pending) and not self.reason:
+            while left > 0 and len(pending) < width:
+                left -= 1
+                pending.add(self._launch("warmup"))
+            _, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _settle_usage(self) -> None:
+        """The first request, alone: learns which usage options the server takes, and how long its words are."""
+        osl = self.spec.osl if self.spec.warmup else 1
+        for level in (2, 1, 0):
+            self.prompts = Prompts(self.spec, level)
+            self.usage_level = level
+            flight = self._flight("warmup", self.spec.isl, osl, _mono())
+            await asyncio.wait([self._start(flight)])
+            if flight.http not in (400, 422):
+                break
+        else:
+            self.prompts, self.usage_level = Prompts(self.spec, 2), 2  # refused for another reason
+        counted = flight.usage.get("prompt")
+        if self.spec.prompt == "text" and flight.status == "ok" and counted:
+            self.prompts.words_per_token = min(2.0, max(0.1, self.spec.isl / counted))
+
+    async def _offer(self) -> None:
+        spec = self.spec
+        for _ in range(min(spec.concurrency or 64, 4096)):
+            self._refill()
+        gc.collect()
+        gc.freeze()  # a full collection over start-up objects would stall the loop in the middle of a stream
+        self.health = Health(spec.lag_limit_ms)  # start-up and warm-up say nothing about the load
+        helpers = [self.loop.create_task(self._inject(spec.inject))] if spec.inject else []
+        if spec.request_rate:
+            self._enter("steady")
+            helpers.append(self.loop.create_task(self._arrivals(spec.request_rate)))
+        else:
+            self._enter("ramp")
+            width = spec.concurrency or 1
+            for slot in range(width):
+                self.loop.call_later(spec.ramp_s * slot / width, self._next)
+        await self.idle_event.wait()
+        for helper in helpers:
+            helper.cancel()
+
+    async def _idle(self) -> None:
+        while self.flights:
+            await asyncio.wait(list(self.flights))
+            await asyncio.sleep(0)  # their callbacks write the last lines
+
+    def _enter(self, phase: str) -> None:
+        if phase != self.phase:
+            self.phase = phase
+            self.lines.stamp({"t": "phase", "name": phase})
+        if phase == "steady":
+            self.steady_event.set()
+
+    def _finish(self, reason: str) -> None:
+        """Stop sending for good; what is still on its way is cut, after a grace if only the budget ended."""
+        if self.reason:
+            return
+        self.reason = reason
+        self.stopped_sending = True
+        self._enter("drain")
+        if reason == "budget":
+            self.loop.call_later(self.spec.grace_s, self._cut)
+        else:
+            self._cut()
+        self.idle_event.set()
+
+    def _cut(self) -> None:
+        for task in list(self.flights):
+            task.cancel()
+
+    def _signalled(self) -> None:
+        if self.signalled:
+            self.lines.flush()
+            os._exit(143)
+        self.signalled = True
+        self._finish("stopped")
+        self._cut()
+
+    # -- when to send
+
+    def _limit_reached(self) -> bool:
+        return self.steady_sent >= self.spec.limit and not self.injecting
+
+    def _next(self) -> None:
+        """A slot is free, or an arrival is due: send, unless the load has ended."""
+        if not self.stopped_sending:
+            self._launch("load")
+
+    async def _arrivals(self, rate: float) -> None:
+        rng = random.Random(f"{self.spec.seed}:arrivals")
+        due = _mono()
+        while not self.stopped_sending:
+            gap = rng.expovariate(rate) if self.spec.arrival == "poisson" else 1 / rate
+            due += int(gap * 1e9)
+            await asyncio.sleep(max(0.0, (due - _mono()) / 1e9))
+            if self.spec.concurrency is not None and self.in_flight >= self.spec.concurrency:
+                self.waiting.append(due)
+            else:
+                self._launch("load", scheduled_ns=due)
+
+    async def _inject(self, plan: Inject) -> None:
+        await self.steady_event.wait()
+        start = _mono() + int((plan.every_s if plan.start_s is None else plan.start_s) * 1e9)
+        tasks = []
+        for index in range(plan.count):
+            due = start + int(index * plan.every_s * 1e9)
+            flight = self._flight("inject", plan.isl, plan.osl, due)
+            await asyncio.sleep(max(0.0, (due - _mono()) / 1e9))
+            tasks.append(self._start(flight))
+        await asyncio.wait(tasks)
+        await asyncio.sleep(plan.every_s if plan.after_s is None else plan.after_s)
+        self.injecting = False
+        self._check_end()
+
+    def _check_end(self) -> None:
+        if self._limit_reached() and not self.measured_open:
+            self._finish("completed")
+
+    def _admit(self, flight: Flight) -> bool:
+        """The last step before the bytes go out: phase, measured or filler. False: nothing more to send."""
+        spec = self.spec
+        if flight.kind == "load":
+            if self.stopped_sending:
+                return False
+            if self._limit_reached():
+                if not spec.filler:
+                    self.stopped_sending = True
+                    self._enter("drain")
+                    return False
+                flight.kind = "filler"
+            full = spec.concurrency or 1
+            if self.phase == "ramp" and self.ok_load >= full and self.in_flight + 1 >= full:
+                self._enter("steady")
+            flight.measured = flight.kind == "load"
+        if flight.measured:
+            self.measured_open += 1
+            self.measured["sent"] += 1
+            self.steady_sent += self.phase == "steady" or not spec.filler
+        flight.phase = self.phase
+        return True
+
+    # -- one request
+
+    def _refill(self) -> None:
+        self.pool.append(self.prompts.body(self.built, self.spec.isl, self.spec.osl))
+        self.built += 1
+
+    def _flight(self, kind: str, isl: int, osl: int, scheduled_ns: int) -> Flight:
+        body = self.prompts.body(self.built, isl, osl)
+        self.built += 1
+        self.numbers += 1
+        return Flight(self.numbers, kind, isl, osl, body, scheduled_ns)
+
+    def _launch(self, kind: str, scheduled_ns: Optional[int] = None) -> "asyncio.Task[None]":
+        if not self.pool:
+            self._refill()
+        self.numbers += 1
+        when = _mono() if scheduled_ns is None else scheduled_ns
+        flight = Flight(self.numbers, kind, self.spec.isl, self.spec.osl, self.pool.popleft(), when)
+        self.loop.call_later(0.001, self._refill)
+        return self._start(flight)
+
+    def _start(self, flight: Flight) -> "asyncio.Task[None]":
+        task = self.loop.create_task(self._request(flight))
+        self.flights[task] = flight
+        task.add_done_callback(self._ended)
+        return task
+
+    async def _request(self, flight: Flight) -> None:
+        if not self._admit(flight):
+            return
+        self.in_flight += 1
+        self.sent += 1
+        task = asyncio.current_task()
+        alarm = self.loop.call_later(self.spec.deadline_s, self._overdue, flight, task)
+        self.loop.call_soon(lambda: self.lines.emit(flight.head()))  # written once the request is on its way
+        flight.sent_ns = _mono()
+        try:
+            await self._stream(flight)
+        except GenerationError as problem:
+            flight.fail("failed", problem.kind, problem.text)
+        except asyncio.CancelledError:
+            if flight.overdue:
+                flight.fail("timed_out", "timeout", f"no end within {self.spec.deadline_s:g} s")
+            else:
+                flight.fail("cut", None, None)
+        except (aiohttp.ClientConnectorError, aiohttp.ServerTimeoutError) as problem:
+            flight.fail("failed", "connect", _short(problem))
+        except aiohttp.ClientResponseError as problem:
+            flight.fail("failed", "stream_error", _short(problem))
+        except (aiohttp.ClientError, OSError) as problem:
+            flight.fail("failed", "reset", _short(f"{type(problem).__name__}: {problem}"))
+        finally:
+            alarm.cancel()
+            flight.end_ns = flight.end_ns or _mono()
+            flight.body = b""
+            self.in_flight -= 1
+
+    def _overdue(self, flight: Flight, task: "Optional[asyncio.Task[Any]]") -> None:
+        flight.overdue = True
+        if task is not None:
+            task.cancel()
+
+    async def _stream(self, flight: Flight) -> None:
+        async with self.session.post(self.spec.endpoint, data=flight.body, allow_redirects=False) as response:
+            flight.http = response.status
+            content = response.content
+            if not 200 <= response.status < 300:
+                text = await content.read(4 * ERROR_TEXT)
+                raise GenerationError(f"http_{response.status // 100}xx", _short(text) or str(response.reason))
+            if response.content_type == "application/json":
+                text = await content.read(4 * ERROR_TEXT)
+                kind = "stream_error" if b'"error"' in text else "bad_json"
+                raise GenerationError(kind, "not a stream: " + _short(text))
+            splitter = EventSplitter()
+            while not flight.finished:
+                data = await content.readany()
+                now = _mono()
+                events = splitter.feed(data) if data else splitter.close()
+                for name, payload in events:
+                    grown = flight.take(name, payload, now)
+                    if grown:
+                        self._arrived(flight, grown)
+                if len(events) > 1:
+                    self.coalesced += len(events) - 1
+                if not data:
+                    break
+            flight.conclude()
+            flight.end_ns = _mono()
+            # the transfer's end follows [DONE]; reading it keeps the connection for the next request
+            try:
+                await asyncio.wait_for(content.readany(), 1.0)
+            except (asyncio.TimeoutError, asyncio.CancelledError, aiohttp.ClientError, OSError):
+                response.close()
+
+    def _arrived(self, flight: Flight, grown: int) -> None:
+        if len(flight.chunk_ns) == 1:
+            self.input_tokens += flight.usage.get("prompt") or flight.isl
+        self.output_tokens += grown
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        flight = self.flights.pop(task)
+        problem = None if task.cancelled() else task.exception()
+        if problem is not None:
+            traceback.print_exception(type(problem), problem, problem.__traceback__)
+            self._finish("error")
+        if flight.sent_ns:
+            self._judge(flight)
+            self._tally(flight)
+            self.lines.emit(flight.record())
+        if self.phase != "warmup":
+            self._check_end()
+
+    def _judge(self, flight: Flight) -> None:
+        """What the end of a request means for the load; first of all, its slot sends the next one."""
+        bad = flight.status in ("failed", "timed_out")
+        self.done += 1
+        self.failed += bad
+        self.measured_open -= flight.measured
+        if flight.kind not in ("load", "filler"):
+            return
+        self.ok_load += flight.status == "ok"
+        self.row_of_failures = self.row_of_failures + 1 if bad else 0
+        if self.row_of_failures >= (self.spec.max_failures or max(2 * (self.spec.concurrency or 0), 10)):
+            self._finish("failing")
+        self._check_end()
+        self._free(bad)
+
+    def _free(self, bad: bool) -> None:
+        if self.spec.request_rate:
+            if self.waiting:
+                self._launch("load", scheduled_ns=self.waiting.popleft())
+        elif bad:  # a server that refuses at once must not be hammered
+            self.loop.call_later(min(1.0, 0.05 * 2 ** min(self.row_of_failures, 6)), self._next)
+        else:
+            self._next()
+
+    # -- sums
+
+    def _tally(self, flight: Flight) -> None:
+        if flight.error_text:
+            for secret in self.secrets:
+                flight.error_text = flight.error_text.replace(secret, "***")
+        kind = self.counts.setdefault(flight.kind, dict.fromkeys(("ok", "failed", "timed_out", "cut"), 0))
+        kind[flight.status] += 1
+        if flight.error:
+            self.errors[flight.error] = self.errors.get(flight.error, 0) + 1
+        if not flight.measured:
+            return
+        self.measured[flight.status] += 1
+        if flight.status == "ok":
+            for side, asked in (("prompt", flight.isl), ("completion", flight.osl)):
+                counted = flight.usage.get(side)
+                if counted is not None:
+                    sums = self.compared[side]
+                    sums["requests"] += 1
+                    sums["asked"] += asked
+                    sums["counted"] += counted
+                    sums["different"] += counted != asked
+
+    def _end(self) -> None:
+        self.lines.stamp({
+            "t": "end", "reason": self.reason, "counts": self.counts, "measured": self.measured, "errors": self.errors,
+            "tokens": self.compared, "saturated": self.health.summary(), "coalesced": self.coalesced,
+            "usage_mode": ("none", "final", "continuous")[self.usage_level],
+        })  # fmt: skip
+        self.lines.flush()
+
+    async def _heart(self) -> None:
+        """Lag samples, ticks, the stop file, and the flush that makes lines reach a reader in time."""
+        next_tick = time.monotonic() + 1.0
+        next_flush = 0.0
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(BEAT_S)
+            now = time.monotonic()
+            self.health.lag((now - before - BEAT_S) * 1e3)
+            if now >= next_tick:
+                next_tick = max(next_tick + 1.0, now + 0.5)
+                self.lines.stamp({
+                    "t": "tick", "in_flight": self.in_flight, "sent": self.sent, "done": self.done,
+                    "failed": self.failed, "input_tokens": self.input_tokens, "output_tokens": self.output_tokens,
+                    **self.health.tick(),
+                })  # fmt: skip
+            if now >= next_flush:
+                next_flush = now + FLUSH_S - BEAT_S
+                self.lines.flush()
+                if self._stop_asked():
+                    self._finish("stopped")
+
+    def _stop_asked(self) -> bool:
+        return self.spec.stop_file is not None and os.path.exists(self.spec.stop_file)
+
+
+def prepare(spec: Spec) -> None:
+    """CPU affinity as asked; as many open files as this user may have (one connection a request in flight)."""
+    if spec.cpus is not None:
+        try:
+            os.sched_setaffinity(0, spec.cpus)
+        except OSError as problem:
+            raise SpecError(f"cpus: {problem}") from None
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+async def generate(spec: Spec, descriptor: int) -> int:
+    """Run the load of `spec`, lines to `descriptor`; returns the exit status."""
+    return await Load(spec, Lines(descriptor)).run()
+
+
+def main(arguments: Optional[List[str]] = None) -> int:
+    parser = argparse.ArgumentParser(description="Load generator for OpenAI-compatible streaming servers.")
+    parser.add_argument("--spec", required=True, help="JSON file, or - for stdin")
+    chosen: str = parser.parse_args(arguments).spec
+    try:
+        if chosen == "-":
+            raw = json.load(sys.stdin)
+        else:
+            with open(chosen, encoding="utf-8") as file:
+                raw = json.load(file)
+        spec = parse_spec(raw)
+        prepare(spec)
+    except (OSError, ValueError) as problem:
+        sys.stderr.write(_encode({"t": "error", "error": "bad_spec", "detail": str(problem)}) + "\n")
+        return 2
+    try:
+        return asyncio.run(generate(spec, 1))
+    except BrokenPipeError:
+        sys.stderr.write(_encode({"t": "error", "error": "output_closed", "detail": "nobody reads the lines"}) + "\n")
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
