@@ -169,6 +169,8 @@ class LoadTick(Record):
     sent: int
     done: int
     failed: int
+    input_tokens: int | None = None  # arrived so far, of all requests
+    output_tokens: int | None = None
     loop_lag_ms: float | None = None
     cpu_pct: float | None = None
     saturated: bool = False
