@@ -1,0 +1,245 @@
+"""vLLM server log: scheduler figures (V0 to 0.33), speculation, per-step lines, start-up stages.
+
+Line: `[(Role pid=N) ]LEVEL MM-DD HH:MM:SS [file.py:line] message`; V0 has no bracket before the file. No year in the
+time. Stats are averages over the interval (10 s by default); nothing is logged while idle in many versions.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from runners.formats import text as cells
+from runners.formats.base import SKIP, Event, Item, Row, Value
+from runners.formats.log_events import located
+from runners.formats.prefix import Prefix, peel
+from runners.formats.text import clean, shown
+
+_HEADER = re.compile(
+    r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) ((?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?) "
+    r"\[?([\w./-]+\.(?:py|cc|cpp|cu)):(\d+)\] ?"
+)
+_TEXT_START: Final = ("Avg prompt throughput: ", "Engine ")
+_ENGINE = re.compile(r"(?:Engine (\d+): |(\d+) Engines Aggregated: )?(?=Avg prompt throughput: )")
+_SPLIT = re.compile(r", (?=[A-Z<])")
+_KEYS: Final = {
+    "Avg prompt throughput": ("prompt_tps", " tokens/s"),
+    "Avg generation throughput": ("generation_tps", " tokens/s"),
+    "Running": ("running", " reqs"),
+    "Waiting": ("waiting", " reqs"),
+    "Pending": ("waiting", " reqs"),
+    "Swapped": ("swapped", " reqs"),
+    "Deferred": ("deferred", " reqs"),
+    "Preemptions": ("preemptions", ""),
+    "Corrupted": ("corrupted", " reqs"),
+    "Prefix cache hit rate": ("prefix_hit_ratio", "%"),
+    "GPU prefix cache hit rate": ("prefix_hit_ratio", "%"),
+    "External prefix cache hit rate": ("external_prefix_hit_ratio", "%"),
+    "MM cache hit rate": ("mm_cache_hit_ratio", "%"),
+}
+_SPEC_KEYS: Final = {
+    "Mean acceptance length": ("accept_length", ""),
+    "Accepted throughput": ("accepted_tps", " tokens/s"),
+    "Drafted throughput": ("drafted_tps", " tokens/s"),
+    "Accepted": ("accepted_tokens", " tokens"),
+    "Drafted": ("draft_tokens", " tokens"),
+    "Avg Draft acceptance rate": ("accept_rate", "%"),
+    "Draft acceptance rate": ("accept_rate", "%"),
+}
+_WHOLE: Final = frozenset({"running", "waiting", "swapped", "deferred", "preemptions", "corrupted"})
+_ITERATION = re.compile(
+    r"Iteration\((\d+)\): (\d+) context requests, (\d+) context tokens, (\d+) generation requests, "
+    r"(\d+) generation tokens, iteration elapsed time: ([\d.]+) ms"
+)
+_MFU = re.compile(r"([\d.]+) TF/s/GPU(?: ([\d.]+) GB/s/GPU)?")
+
+
+def _measure(value: str, suffix: str) -> int | float | None:
+    """`57.9%` -> 0.579, `10 reqs` -> 10; None when the cell is damaged."""
+    if suffix and not value.endswith(suffix):
+        return None
+    found = cells.number(value[: len(value) - len(suffix)] if suffix else value)
+    if found is None or suffix != "%":
+        return found
+    return round(found / 100, 6)
+
+
+def _scheduler(body: str, row: Row) -> Item:
+    """The key: value list after `Engine 000: `."""
+    parts = _SPLIT.split(body) if "KV fetch" in body else body.split(", ")
+    extra: dict[str, Value] = {}
+    for part in parts:
+        key, colon, value = part.partition(": ")
+        if not colon:
+            return SKIP
+        known = _KEYS.get(key)
+        if known:
+            measured = _measure(value.rstrip("."), known[1])
+            if measured is None:
+                return SKIP
+            row[known[0]] = measured
+        elif key.endswith(" KV cache usage"):
+            measured = _measure(value.rstrip("."), "%")
+            if measured is None:
+                return SKIP
+            device = key[: -len(" KV cache usage")]
+            if device == "CPU" and "kv_usage" in row:
+                row["cpu_kv_usage"] = measured
+            else:
+                row["kv_usage"], row["kv_device"] = measured, device
+        elif key == "MFU":
+            mfu = _MFU.match(value)
+            row["tflops_per_gpu"] = cells.real(mfu[1]) if mfu else None
+            row["gbytes_per_s_per_gpu"] = cells.real(mfu[2]) if mfu and mfu[2] else None
+        else:
+            extra[key] = value
+    if "prompt_tps" not in row or "generation_tps" not in row or "running" not in row:
+        return SKIP
+    if any(name in row and not isinstance(row[name], int) for name in _WHOLE):
+        return SKIP
+    if extra:
+        row["extra"] = extra
+    return row
+
+
+def _spec(body: str, row: Row) -> Item:
+    for part in _SPLIT.split(body):
+        key, colon, value = part.partition(": ")
+        if key == "Per-position acceptance rate":
+            rates = [cells.real(rate) for rate in value.rstrip(".").split(", ")]
+            if None in rates:
+                return SKIP
+            row["accept_per_position"] = rates
+            continue
+        known = _SPEC_KEYS.get(key)
+        if known and colon:
+            measured = _measure(value.rstrip("."), known[1])
+            if measured is None:
+                return SKIP
+            row[known[0]] = measured
+    return row if "accept_length" in row else SKIP
+
+
+def row_of(message: str, time: str | None, prefix: Prefix | None) -> Item | None:
+    """A figures row from a message, SKIP when it is damaged, None when it is no figures line."""
+    row: Row
+    if "Avg prompt throughput: " in message:
+        engine = _ENGINE.search(message)
+        if engine is None:
+            return SKIP
+        row = {"record": "scheduler", "time": time, "engine": None}
+        if engine[1]:
+            row["engine"] = int(engine[1][:9])
+        elif engine[2]:
+            row["engines"] = int(engine[2][:9])
+        item = _scheduler(message[engine.end() :], row)
+    elif "SpecDecoding metrics: " in message:
+        item = _spec(message.partition("SpecDecoding metrics: ")[2], {"record": "spec_decode", "time": time})
+    elif message.startswith("Iteration("):
+        match = _ITERATION.match(message)
+        if match is None:
+            return SKIP
+        names = ("iteration", "context_requests", "context_tokens", "generation_requests", "generation_tokens")
+        item = {"record": "iteration", "time": time, **{name: int(match[at + 1]) for at, name in enumerate(names)}}
+        item["step_ms"] = cells.real(match[6])
+    else:
+        return None
+    if prefix is not None and isinstance(item, dict):
+        item["process"] = prefix.role
+        item["pid"] = prefix.pid
+        item["node"] = prefix.node
+        item["received"] = prefix.received
+    return item
+
+
+# Start-up lines, in the order of a start. Groups: *_gib becomes *_bytes, *_s and others keep their unit.
+_STAGES: Final = tuple(
+    (stage, re.compile(pattern))
+    for stage, pattern in (
+        ("arguments", r"non-default args: "),
+        ("engine_init", r"Initializing a V[01] LLM engine \(v(?P<version>[^)]+)\)|Initializing an LLM engine \(v(?P<version2>[^)]+)\)"),
+        ("nccl_version", r"vLLM is using nccl==(?P<nccl_version>[\d.]+)"),
+        ("distributed_init", r"world_size=(?P<world_size>\d+) rank=(?P<rank>\d+) local_rank=(?P<local_rank>\d+).*?(?:backend=(?P<backend>\w+))?$"),
+        ("rank_assigned", r"rank (?P<rank>\d+) in world size (?P<world_size>\d+) is assigned as DP rank"),
+        ("load_weights_begin", r"Starting to load model (?P<model>\S+?)(?:\.\.\.)?$"),
+        ("load_weights", r"Loading weights took (?P<load_s>[\d.]+) seconds"),
+        ("load_weights_end", r"Model loading took (?P<weights_gib>[\d.]+) Gi?B(?: memory)? and (?P<load_s>[\d.]+) seconds|Loading model weights took (?P<weights2_gib>[\d.]+) GB"),
+        ("compile", r"torch\.compile takes (?P<compile_s>[\d.]+) s in total|torch\.compile took (?P<compile2_s>[\d.]+) s in total|Compiling a graph for .*takes (?P<compile3_s>[\d.]+) s"),
+        ("memory_profile", r"Free memory on device (?:\S+ )?\((?P<free_gib>[\d.]+)/(?P<total_gib>[\d.]+) GiB\) on startup\. Desired GPU memory utilization is \((?P<utilization>[\d.]+), (?P<desired_gib>[\d.]+) GiB\)\. Actual usage is (?P<used_gib>[\d.]+) GiB for .*?(?P<activation_gib>[\d.]+) GiB for peak activation"),
+        ("memory_profile", r"Memory profiling (?:takes|took) (?P<profile_s>[\d.]+) seconds"),
+        ("kv_memory", r"Available KV cache memory: (?P<kv_gib>-?[\d.]+) GiB"),
+        ("kv_cache", r"(?P<device>[\w+ ]+?) KV cache size: (?P<kv_tokens>[\d,]+) tokens(?:, Maximum concurrency for (?P<context_tokens>[\d,]+) tokens per request: (?P<max_concurrency>[\d.]+)x)?"),
+        ("kv_cache", r"Maximum concurrency for (?P<context_tokens>[\d,]+) tokens per request: (?P<max_concurrency>[\d.]+)x"),
+        ("kv_cache", r"# (?:GPU|cuda) blocks: (?P<gpu_blocks>\d+), # CPU blocks: (?P<cpu_blocks>\d+)"),
+        ("graph_capture_begin", r"Capturing the model for CUDA graphs|Capturing cudagraphs for decoding"),
+        ("graph_memory", r"CUDA graph pool memory: (?P<graph_gib>[\d.]+) GiB"),
+        ("graph_capture_end", r"Graph capturing finished in (?P<graph_s>[\d.]+) secs?, took (?P<graph_gib>-?[\d.]+) GiB"),
+        ("engine_ready", r"init engine \(.*?\) took (?P<init_s>[\d.]+) s"),
+        ("http_start", r"Starting vLLM (?:API )?server(?: \d+)? on (?P<url>\S+)"),
+        ("ready", r"Application startup complete\."),
+    )
+)  # fmt: skip
+_STAGE_HINT = re.compile(
+    r"took|takes|KV cache|concurrency|non-default|Initializing|nccl==|world[_ ]size|load model|startup|graph|"
+    r"Capturing|Starting vLLM|blocks: "
+)
+_WHOLE_DETAIL: Final = frozenset(
+    {"world_size", "rank", "local_rank", "kv_tokens", "context_tokens", "gpu_blocks", "cpu_blocks"}
+)
+
+
+def stage_of(message: str, time: str | None, prefix: Prefix | None) -> Event | None:
+    """A `start_stage` (or `ready`) event, None when the message is of no stage."""
+    if _STAGE_HINT.search(message) is None:
+        return None
+    for stage, pattern in _STAGES:
+        match = pattern.search(message)
+        if match is None:
+            continue
+        detail: dict[str, Value] = {"stage": stage, "line": shown(message)}
+        for name, value in match.groupdict().items():
+            if value is not None:
+                _figure(detail, name.replace("2", "").replace("3", ""), value)
+        event = Event("ready" if stage == "ready" else "start_stage", None, detail.get("rank"), time, detail)
+        return located(event, prefix)
+    return None
+
+
+def _figure(detail: dict[str, Value], name: str, value: str) -> None:
+    """One named group as a detail entry in base units."""
+    if name.endswith("_gib"):
+        size = cells.real(value)
+        detail[name[:-4] + "_bytes"] = None if size is None else round(size * 1024**3)
+    elif name in _WHOLE_DETAIL:
+        detail[name] = cells.integer(value.replace(",", ""))
+    else:
+        found = cells.number(value)
+        detail[name] = value if found is None or name in {"version", "nccl_version"} else found
+
+
+def split_header(line: str) -> tuple[str | None, str | None, str]:
+    """(level, time, message) of a line without launcher prefixes; the first two None when it has no header."""
+    match = _HEADER.match(line)
+    if match is None:
+        return None, None, line
+    return match[1], match[2], line[match.end() :]
+
+
+def parse_line(line: str) -> Item | None:
+    """One raw line -> a figures row, an event (stage or failure), SKIP for a damaged figures line, or None."""
+    from runners.formats.log_events import event_of
+
+    prefix, rest = peel(clean(line))
+    _, time, message = split_header(rest)
+    found = row_of(message, time, prefix) or stage_of(message, time, prefix)
+    return found or event_of(message, prefix, time)
+
+
+def sniff(head: str) -> int:
+    """vLLM's header or its stats line."""
+    if re.search(r"Avg prompt throughput: [\d.]+ tokens/s, Avg generation", head):
+        return 92
+    if re.search(r"\b(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \[?[\w./-]+\.py:\d+\]", head):
+        return 88
+    strong = ("GPU KV cache size: ", "shared memory broadcast block", "EngineCore encountered", "Starting vLLM")
+    return 70 if any(word in head for word in strong) else 0
