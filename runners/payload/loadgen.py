@@ -13,8 +13,8 @@ CLOCK_MONOTONIC of this machine in integer ns; `wall_ns` beside it is CLOCK_REAL
            chunk_ns (ns after sent_ns, one entry a chunk with generated content), chunk_tokens, tokens_per_chunk
            (counted: by running usage or token ids | assumed: 1 a chunk), usage {prompt, completion, cached,
            reasoning} or null, finish_reason
-    tick   each second: mono_ns, wall_ns, in_flight, sent, done, failed, input_tokens, output_tokens (so far),
-           loop_lag_ms (max of the second), cpu (share of one core), saturated
+    tick   each second: mono_ns, wall_ns, in_flight, sent, done, failed, waiting (arrivals that the cap holds back),
+           input_tokens, output_tokens (so far), loop_lag_ms (max of the second), cpu (share of a core), saturated
     end    reason (completed|budget|stopped|failing|error), counts, measured, errors, tokens (asked against counted),
            saturated, usage_mode (continuous|final|none), coalesced (events that shared a read), mono_ns, wall_ns
 
@@ -386,8 +386,9 @@ class Flight:
 
     def take(self, name: bytes, data: bytes, now: int) -> int:
         """Account for one event that arrived at `now`; returns its tokens. GenerationError on an error or nonsense."""
-        if data.strip() == b"[DONE]":
-            self.finished = True
+        word = data.strip()
+        if word in (b"[DONE]", b""):
+            self.finished = self.finished or word != b""
             return 0
         try:
             event = json.loads(data)
@@ -396,7 +397,7 @@ class Flight:
         if not isinstance(event, dict):
             raise GenerationError("bad_json", _short(data))
         if name == b"error" or event.get("error") or event.get("object") == "error":
-            raise GenerationError("stream_error", _short(event.get("error") or event))
+            raise GenerationError("stream_error", _short(_encode(event.get("error") or event)))
         counted = self._count(event.get("usage"))
         choices = event.get("choices")
         if not isinstance(choices, list):
@@ -505,6 +506,10 @@ class Lines:
         self._parts.clear()
         while data:
             data = data[os.write(self._descriptor, data) :]
+
+
+def say(text: str) -> None:
+    sys.stderr.write(f"loadgen: {text}\n")
 
 
 def clock_pair() -> Tuple[int, int]:
@@ -649,6 +654,7 @@ class Load:
             await asyncio.wait([self._start(flight)])
             if flight.http not in (400, 422):
                 break
+            say(f"usage option {level} refused with HTTP {flight.http}: {flight.error_text}")
         else:
             self.prompts, self.usage_level = Prompts(self.spec, 2), 2  # refused for another reason
         counted = flight.usage.get("prompt")
@@ -729,7 +735,7 @@ class Load:
             gap = rng.expovariate(rate) if self.spec.arrival == "poisson" else 1 / rate
             due += int(gap * 1e9)
             await asyncio.sleep(max(0.0, (due - _mono()) / 1e9))
-            if self.spec.concurrency is not None and self.in_flight >= self.spec.concurrency:
+            if self.spec.concurrency is not None and len(self.flights) >= self.spec.concurrency:
                 self.waiting.append(due)
             else:
                 self._launch("load", scheduled_ns=due)
@@ -935,12 +941,18 @@ class Load:
                     sums["different"] += counted != asked
 
     def _end(self) -> None:
+        saturated = self.health.summary()
         self.lines.stamp({
             "t": "end", "reason": self.reason, "counts": self.counts, "measured": self.measured, "errors": self.errors,
-            "tokens": self.compared, "saturated": self.health.summary(), "coalesced": self.coalesced,
+            "tokens": self.compared, "saturated": saturated, "coalesced": self.coalesced,
             "usage_mode": ("none", "final", "continuous")[self.usage_level],
         })  # fmt: skip
         self.lines.flush()
+        for side, sums in self.compared.items():
+            if sums["different"]:
+                say(f"{side} tokens are not as asked: {sums}")
+        for reason in saturated["reasons"]:
+            say(f"the client itself was saturated: {reason}")
 
     async def _heart(self) -> None:
         """Lag samples, ticks, the stop file, and the flush that makes lines reach a reader in time."""
@@ -955,12 +967,15 @@ class Load:
                 next_tick = max(next_tick + 1.0, now + 0.5)
                 self.lines.stamp({
                     "t": "tick", "in_flight": self.in_flight, "sent": self.sent, "done": self.done,
-                    "failed": self.failed, "input_tokens": self.input_tokens, "output_tokens": self.output_tokens,
-                    **self.health.tick(),
+                    "failed": self.failed, "waiting": len(self.waiting), "input_tokens": self.input_tokens,
+                    "output_tokens": self.output_tokens, **self.health.tick(),
                 })  # fmt: skip
             if now >= next_flush:
                 next_flush = now + FLUSH_S - BEAT_S
-                self.lines.flush()
+                try:
+                    self.lines.flush()
+                except OSError:  # nobody can read on; main() says why when the last flush fails as well
+                    return self._finish("error")
                 if self._stop_asked():
                     self._finish("stopped")
 
@@ -1001,8 +1016,8 @@ def main(arguments: Optional[List[str]] = None) -> int:
         return 2
     try:
         return asyncio.run(generate(spec, 1))
-    except BrokenPipeError:
-        sys.stderr.write(_encode({"t": "error", "error": "output_closed", "detail": "nobody reads the lines"}) + "\n")
+    except OSError as problem:
+        sys.stderr.write(_encode({"t": "error", "error": "output_failed", "detail": str(problem)}) + "\n")
         return 1
 
 
