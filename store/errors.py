@@ -1,0 +1,15 @@
+"""What can go wrong with the store, as its callers see it."""
+
+from __future__ import annotations
+
+
+class StoreError(Exception):
+    """The store refused or failed; the message says what to do. Never a DuckDB exception."""
+
+
+class QueryCancelled(StoreError):  # noqa: N818  # what happened, not a fault
+    """The query was cancelled or ran past its time limit."""
+
+
+class OwnerGone(StoreError):  # noqa: N818  # the state that a watcher shows
+    """The owner that served the store is dead or restarting."""
