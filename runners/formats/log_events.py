@@ -12,7 +12,7 @@ from typing import Final
 
 from runners.formats.base import Event, Value
 from runners.formats.prefix import Prefix
-from runners.formats.text import shown
+from runners.formats.text import number, shown
 
 OOM: Final = "OOM"
 CRASH: Final = "ENGINE_CRASH"
@@ -58,7 +58,8 @@ RULES: Final = (
     ),
     _rule(
         "oom",
-        r"OutOfMemoryError: (?:CUDA|HIP|NPU|XPU|MUSA|Allocation)|(?:CUDA|HIP|NPU|XPU) out of memory\. Tried to allocate|"
+        r"OutOfMemoryError: (?:CUDA|HIP|NPU|XPU|MUSA|Allocation)|"
+        r"(?:CUDA|HIP|NPU|XPU) out of memory\. Tried to allocate|"
         r"(?:CUDA|HIP) out of memory occurred|(?:CUDA|HIP) error: out of memory|"
         r"(?:Cuda|CUDA|HIP) failure (?:\d+ )?'out of memory'|CUBLAS_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation|"
         r"Not enough memory\. Please try to increase --mem-fraction-static|No available memory for the cache blocks|"
@@ -137,7 +138,8 @@ RULES: Final = (
     _rule("process_died", r"^Killed$|^Segmentation fault|Fatal Python error: (?P<error>.{3,80})", CRASH),
     _rule(
         "process_died",
-        r"Signal (?P<signal_n>\d+) \(SIG\w+\) received by PID (?P<pid_n>\d+)|failed \(exitcode: (?P<exit_code_n>-?\d+)\)",
+        r"Signal (?P<signal_n>\d+) \(SIG\w+\) received by PID (?P<pid_n>\d+)|"
+        r"failed \(exitcode: (?P<exit_code_n>-?\d+)\)",
         CRASH,
     ),
     _rule(
@@ -170,7 +172,7 @@ RULES: Final = (
         r"No available (?:shared memory broadcast )?block found in (?P<waited_s_n>\d+) second",
         role="note",
     ),
-    _rule("request_error", r"Exception in ASGI application|Error in chat completion stream|Error in completion stream"),
+    _rule("request_error", r"Exception in ASGI application|Error in (?:chat )?completion stream", role="note"),
     _rule(
         "exception", r"^(?P<error>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)): (?P<text>.+)", role="note"
     ),
@@ -207,7 +209,8 @@ def _event(
         if value is not None:
             whole = name.endswith("_n")
             key = name.removesuffix("_n").rstrip("23")
-            detail[key] = int(value[:18]) if whole else shown(value, 200)
+            plain = shown(value, 200)
+            detail[key] = int(value[:18]) if whole else (number(plain) if key.startswith("ratio") else plain)
     if rule.name == "watchdog_timeout" and detail.get("soft") == "True":
         detail["role"], detail["reason"] = "note", None
     return located(Event(rule.name, None, rank, time, detail), prefix)

@@ -11,15 +11,15 @@ from typing import Final
 
 from runners.formats import text as cells
 from runners.formats.base import SKIP, Event, Item, Row, Value
-from runners.formats.log_events import located
+from runners.formats.log_events import event_of
 from runners.formats.prefix import Prefix, peel
-from runners.formats.text import clean, shown
+from runners.formats.text import clean
+from runners.formats.vllm_stages import TABLE
 
 _HEADER = re.compile(
     r"(DEBUG|INFO|WARNING|ERROR|CRITICAL) ((?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?) "
     r"\[?([\w./-]+\.(?:py|cc|cpp|cu)):(\d+)\] ?"
 )
-_TEXT_START: Final = ("Avg prompt throughput: ", "Engine ")
 _ENGINE = re.compile(r"(?:Engine (\d+): |(\d+) Engines Aggregated: )?(?=Avg prompt throughput: )")
 _SPLIT = re.compile(r", (?=[A-Z<])")
 _KEYS: Final = {
@@ -152,69 +152,9 @@ def row_of(message: str, time: str | None, prefix: Prefix | None) -> Item | None
     return item
 
 
-# Start-up lines, in the order of a start. Groups: *_gib becomes *_bytes, *_s and others keep their unit.
-_STAGES: Final = tuple(
-    (stage, re.compile(pattern))
-    for stage, pattern in (
-        ("arguments", r"non-default args: "),
-        ("engine_init", r"Initializing a V[01] LLM engine \(v(?P<version>[^)]+)\)|Initializing an LLM engine \(v(?P<version2>[^)]+)\)"),
-        ("nccl_version", r"vLLM is using nccl==(?P<nccl_version>[\d.]+)"),
-        ("distributed_init", r"world_size=(?P<world_size>\d+) rank=(?P<rank>\d+) local_rank=(?P<local_rank>\d+).*?(?:backend=(?P<backend>\w+))?$"),
-        ("rank_assigned", r"rank (?P<rank>\d+) in world size (?P<world_size>\d+) is assigned as DP rank"),
-        ("load_weights_begin", r"Starting to load model (?P<model>\S+?)(?:\.\.\.)?$"),
-        ("load_weights", r"Loading weights took (?P<load_s>[\d.]+) seconds"),
-        ("load_weights_end", r"Model loading took (?P<weights_gib>[\d.]+) Gi?B(?: memory)? and (?P<load_s>[\d.]+) seconds|Loading model weights took (?P<weights2_gib>[\d.]+) GB"),
-        ("compile", r"torch\.compile takes (?P<compile_s>[\d.]+) s in total|torch\.compile took (?P<compile2_s>[\d.]+) s in total|Compiling a graph for .*takes (?P<compile3_s>[\d.]+) s"),
-        ("memory_profile", r"Free memory on device (?:\S+ )?\((?P<free_gib>[\d.]+)/(?P<total_gib>[\d.]+) GiB\) on startup\. Desired GPU memory utilization is \((?P<utilization>[\d.]+), (?P<desired_gib>[\d.]+) GiB\)\. Actual usage is (?P<used_gib>[\d.]+) GiB for .*?(?P<activation_gib>[\d.]+) GiB for peak activation"),
-        ("memory_profile", r"Memory profiling (?:takes|took) (?P<profile_s>[\d.]+) seconds"),
-        ("kv_memory", r"Available KV cache memory: (?P<kv_gib>-?[\d.]+) GiB"),
-        ("kv_cache", r"(?P<device>[\w+ ]+?) KV cache size: (?P<kv_tokens>[\d,]+) tokens(?:, Maximum concurrency for (?P<context_tokens>[\d,]+) tokens per request: (?P<max_concurrency>[\d.]+)x)?"),
-        ("kv_cache", r"Maximum concurrency for (?P<context_tokens>[\d,]+) tokens per request: (?P<max_concurrency>[\d.]+)x"),
-        ("kv_cache", r"# (?:GPU|cuda) blocks: (?P<gpu_blocks>\d+), # CPU blocks: (?P<cpu_blocks>\d+)"),
-        ("graph_capture_begin", r"Capturing the model for CUDA graphs|Capturing cudagraphs for decoding"),
-        ("graph_memory", r"CUDA graph pool memory: (?P<graph_gib>[\d.]+) GiB"),
-        ("graph_capture_end", r"Graph capturing finished in (?P<graph_s>[\d.]+) secs?, took (?P<graph_gib>-?[\d.]+) GiB"),
-        ("engine_ready", r"init engine \(.*?\) took (?P<init_s>[\d.]+) s"),
-        ("http_start", r"Starting vLLM (?:API )?server(?: \d+)? on (?P<url>\S+)"),
-        ("ready", r"Application startup complete\."),
-    )
-)  # fmt: skip
-_STAGE_HINT = re.compile(
-    r"took|takes|KV cache|concurrency|non-default|Initializing|nccl==|world[_ ]size|load model|startup|graph|"
-    r"Capturing|Starting vLLM|blocks: "
-)
-_WHOLE_DETAIL: Final = frozenset(
-    {"world_size", "rank", "local_rank", "kv_tokens", "context_tokens", "gpu_blocks", "cpu_blocks"}
-)
-
-
 def stage_of(message: str, time: str | None, prefix: Prefix | None) -> Event | None:
     """A `start_stage` (or `ready`) event, None when the message is of no stage."""
-    if _STAGE_HINT.search(message) is None:
-        return None
-    for stage, pattern in _STAGES:
-        match = pattern.search(message)
-        if match is None:
-            continue
-        detail: dict[str, Value] = {"stage": stage, "line": shown(message)}
-        for name, value in match.groupdict().items():
-            if value is not None:
-                _figure(detail, name.replace("2", "").replace("3", ""), value)
-        event = Event("ready" if stage == "ready" else "start_stage", None, detail.get("rank"), time, detail)
-        return located(event, prefix)
-    return None
-
-
-def _figure(detail: dict[str, Value], name: str, value: str) -> None:
-    """One named group as a detail entry in base units."""
-    if name.endswith("_gib"):
-        size = cells.real(value)
-        detail[name[:-4] + "_bytes"] = None if size is None else round(size * 1024**3)
-    elif name in _WHOLE_DETAIL:
-        detail[name] = cells.integer(value.replace(",", ""))
-    else:
-        found = cells.number(value)
-        detail[name] = value if found is None or name in {"version", "nccl_version"} else found
+    return TABLE.event_of(message, time, prefix)
 
 
 def split_header(line: str) -> tuple[str | None, str | None, str]:
@@ -227,8 +167,6 @@ def split_header(line: str) -> tuple[str | None, str | None, str]:
 
 def parse_line(line: str) -> Item | None:
     """One raw line -> a figures row, an event (stage or failure), SKIP for a damaged figures line, or None."""
-    from runners.formats.log_events import event_of
-
     prefix, rest = peel(clean(line))
     _, time, message = split_header(rest)
     found = row_of(message, time, prefix) or stage_of(message, time, prefix)
