@@ -72,7 +72,9 @@ class Reader(Protocol):
 
 
 class Probe(Reader, Protocol):
-    """A reader with the command that makes its stream."""
+    """A reader with the command that makes its stream. `needs_server`: it asks one server, and lives with it."""
+
+    needs_server: bool
 
     def argv(self, node: Node, interval_s: float = 1.0, url: str | None = None) -> list[str]:
         """The command to start as a detached job on `node`.

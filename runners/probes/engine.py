@@ -47,6 +47,7 @@ def _source() -> str:
 
 class EngineProbe:
     name = "engine"
+    needs_server = True
 
     def argv(self, node: Node, interval_s: float = 1.0, url: str | None = None) -> list[str]:
         """The script travels inside the command, so that it also runs within the engine's container.

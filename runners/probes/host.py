@@ -48,6 +48,7 @@ _VIRTUAL: Final = (
 
 class HostProbe:
     name = "host"
+    needs_server = False
 
     def argv(self, node: Node, interval_s: float = 1.0, url: str | None = None) -> list[str]:
         return sh_argv(_SCRIPT, self.name, interval_s, node.root)

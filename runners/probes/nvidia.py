@@ -91,6 +91,7 @@ done
 
 class NvidiaProbe:
     name = "nvidia"
+    needs_server = False
 
     def argv(self, node: Node, interval_s: float = 1.0, url: str | None = None) -> list[str]:
         return sh_argv(_SCRIPT, self.name, interval_s, *_FIELDS)
