@@ -145,11 +145,12 @@ class Spec:
 
     @property
     def endpoint(self) -> str:
-        base = self.url.rstrip("/")
-        if base.endswith("/completions"):
-            return base
-        route = "chat/completions" if self.api == "chat" else "completions"
-        return f"{base}/{route}" if base.endswith("/v1") else f"{base}/v1/{route}"
+        parts = urlsplit(self.url)
+        path = parts.path.rstrip("/")
+        if not path.endswith("/completions"):
+            path += "" if path.endswith("/v1") else "/v1"
+            path += "/chat/completions" if self.api == "chat" else "/completions"
+        return urlunsplit(parts._replace(path=path))
 
 
 _BIG = 10**9
@@ -207,6 +208,8 @@ def parse_spec(raw: object) -> Spec:
         raise SpecError("prompt: the chat route takes text, not token ids")
     if spec.concurrency is None and spec.request_rate is None:
         raise SpecError("concurrency or request_rate: one of them is needed")
+    if spec.api_key_env and parts.username:
+        raise SpecError("api_key_env: the url has credentials of its own")
     inject = _build(Inject, spec.inject, "inject.") if spec.inject is not None else None
     return dataclasses.replace(spec, inject=inject)
 
