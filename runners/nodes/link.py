@@ -89,7 +89,7 @@ class Link(Protocol):
         """Why the link is not up; None when it is."""
         ...
 
-    async def up(self, timeout: float | None = 15.0) -> None:  # noqa: ASYNC109 - callers choose how long a link may take
+    async def up(self, timeout: float | None = 15.0) -> None:
         """Wait until the link is up.
 
         A link that was never up raises the first attempt's error at once; one that was up waits for its return.
@@ -106,7 +106,7 @@ class Link(Protocol):
         command: str,
         *,
         stdin: bytes = b"",
-        timeout: float = 30.0,  # noqa: ASYNC109 - the node enforces it as well
+        timeout: float = 30.0,
         limit: int = RUN_LIMIT,
     ) -> Completed:
         """Run one shell command (`sh -c` on the node, with `become` applied) and wait for its end.

@@ -33,7 +33,7 @@ class LocalLink:
     def error(self) -> NodeError | None:
         return None if self._state is LinkState.UP else NodeError("closed", f"{self.node.name}: this link was closed.")
 
-    async def up(self, timeout: float | None = 15.0) -> None:  # noqa: ASYNC109 - callers choose how long a link may take
+    async def up(self, timeout: float | None = 15.0) -> None:
         if self.error is not None:
             raise self.error
 
@@ -60,7 +60,7 @@ class LocalLink:
         command: str,
         *,
         stdin: bytes = b"",
-        timeout: float = 30.0,  # noqa: ASYNC109 - the node enforces it as well
+        timeout: float = 30.0,
         limit: int = RUN_LIMIT,
     ) -> Completed:
         process: Process | None = None

@@ -87,7 +87,7 @@ class SshLink:
     def retry(self) -> None:
         self._nudge.set()
 
-    async def up(self, timeout: float | None = 15.0) -> None:  # noqa: ASYNC109 - callers choose how long a link may take
+    async def up(self, timeout: float | None = 15.0) -> None:
         try:
             async with asyncio.timeout(timeout):
                 while self._state is not LinkState.UP:
@@ -118,7 +118,7 @@ class SshLink:
         command: str,
         *,
         stdin: bytes = b"",
-        timeout: float = 30.0,  # noqa: ASYNC109 - the node enforces it as well
+        timeout: float = 30.0,
         limit: int = RUN_LIMIT,
     ) -> Completed:
         process: asyncssh.SSHClientProcess[bytes] | None = None
