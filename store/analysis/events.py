@@ -1,0 +1,248 @@
+"""Finds the event objects of a Chrome trace in a stream of bytes, without parsing what nobody will look at.
+
+A torch trace of a gigabyte is mostly Python frames, operators and flow arrows. `EventStream` looks for the wanted
+categories with one regular expression, cuts out just those objects and hands them to the JSON parser in batches
+(measured: 1.8 CPU s for 413 MB, 538,000 wanted events of 1.7 M). Where the layout of a file does not allow that short
+cut every object is cut out; what does not parse is read by the strict grammar, then repaired, then counted as bad.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import orjson
+
+Event = dict[str, Any]
+Span = tuple[int, int]
+
+WANTED: Final = re.compile(
+    rb'"(?:cat"\s*:\s*"(?:kernel|Kernel|gpu_|cuda_(?:r|d)|Mem|Runtime|user_annotation|privateuse1_|xpu_|mtia_|hpu_|glow_)'
+    rb'|Task Type"\s*:)'
+)
+"""Where an event that may be of use says so: a category, or the task type of an Ascend trace."""
+
+_HEAD: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
+_CATEGORY: Final = re.compile(rb'"cat"\s*:')
+# From the end of one object to the first key of the next. In a JSON string it can only be where the string ends so.
+_BOUNDARY: Final = re.compile(rb'\}\s*,\s*\{\s*"')
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?|[{}\[\]]', re.DOTALL)
+_BAD_ESCAPE: Final = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
+_NAME: Final = re.compile(
+    rb'"name"\s*:\s*"(.*?)"\s*(?=,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|bp)"\s*:|\}\s*$)', re.DOTALL
+)
+_THREE_DECIMALS: Final = re.compile(rb'"(ts|dur)"(\s*:\s*)(-?[0-9]+)\.([0-9]{3})(?=[\s,}])')
+_ANY_TIME: Final = re.compile(rb'"(ts|dur)"(\s*:\s*)(-?[0-9]+)(?:\.([0-9]+))?(?=[\s,}])')
+_MAX_OBJECT: Final = 32 << 20
+_MAX_HEAD: Final = 64 << 20
+_SAMPLE: Final = 1 << 20
+_DOUBLE_KEEPS_NS: Final = 2.0**43
+"""Above this many microseconds a double no longer keeps whole nanoseconds."""
+
+_strict = json.JSONDecoder(strict=False)
+
+
+class EventStream:
+    """The wanted events of one trace, in batches, in file order.
+
+    After iteration: `header` and `trailer` hold what stands before and after the event array (bounded), `bad` counts
+    objects that could not be read, `found` says whether the array began, `closed` whether its end was there.
+    Where a double would round a time, `ts` and `dur` come as `ts_ns` and `dur_ns`: nanoseconds as decimal text.
+    """
+
+    def __init__(self, chunks: Iterable[bytes]) -> None:
+        self._chunks = iter(chunks)
+        self._exact = False
+        self.header = b""
+        self.trailer = b""
+        self.bad = 0
+        self.found = False
+        self.closed = False
+
+    def __iter__(self) -> Iterator[list[Event]]:
+        buffer = self._skip_header()
+        if not self.found:
+            return
+        boundary: bytes | None = None
+        known = False
+        for chunk in self._chunks:
+            buffer += chunk
+            if not known and len(buffer) < _SAMPLE:
+                continue
+            if not known:
+                boundary, known = _layout(buffer[:_SAMPLE]), True
+            cut = _last_object(buffer, boundary)
+            if cut > 0:
+                yield self._read(buffer[:cut], boundary)
+                buffer = buffer[cut:]
+            elif len(buffer) > _MAX_OBJECT:
+                self.bad += 1  # no event is that long: what is here is not a trace any more
+                buffer = b""
+        end = _array_end(buffer, max(_last_object(buffer, None), 0))
+        self.closed = end is not None
+        self.trailer = buffer[end:] if end is not None else b""
+        bad = self.bad
+        yield self._read(buffer[:end], boundary if known else _layout(buffer[:_SAMPLE]))
+        if not self.closed and self.bad > bad:
+            self.bad -= 1  # the object that was cut off is told by `closed`
+
+    def _skip_header(self) -> bytes:
+        buffer = b""
+        for chunk in self._chunks:
+            buffer += chunk
+            start = _array_start(buffer)
+            if start is not None:
+                self.found = True
+                self.header = buffer[:start]
+                return buffer[start:]
+            if len(buffer) > _MAX_HEAD:
+                break
+        self.header = buffer[:_MAX_HEAD]
+        return b""
+
+    def _read(self, data: bytes, boundary: bytes | None) -> list[Event]:
+        """The wanted events in a run of whole objects."""
+        if boundary is not None and (spans := _short_cut(data, boundary)) is not None:
+            events, bad = self._parse(data, spans)
+            if not bad:
+                return events
+        events, bad = self._parse(data, [span for span in _every(data) if WANTED.search(data, *span)])
+        self.bad += bad
+        return events
+
+    def _parse(self, data: bytes, spans: list[Span]) -> tuple[list[Event], int]:
+        if not spans:
+            return [], 0
+        text = b"[" + b",".join([data[begin:end] for begin, end in spans]) + b"]"
+        try:
+            events: list[Event] = orjson.loads(_exact_times(text) if self._exact else text)
+        except orjson.JSONDecodeError:
+            read = [_one(data, span, self._exact) for span in spans]
+            events = [event for event in read if event is not None]
+        if not self._exact and any(_rounded(event.get("ts")) for event in events[:64]):
+            self._exact = True
+            return self._parse(data, spans)
+        return events, len(spans) - len(events)
+
+
+def _array_start(data: bytes) -> int | None:
+    """Where the content of the event array begins: after `"traceEvents": [`, or after the bracket of a bare array."""
+    found = _HEAD.search(data)
+    if found:
+        return found.end()
+    if data[:256].lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"["):
+        return data.index(b"[") + 1
+    return None
+
+
+def _array_end(data: bytes, begin: int) -> int | None:
+    """Where the array is closed, looking from the start of an object; None where it is not."""
+    depth = 0
+    for token in _TOKEN.finditer(data, begin):
+        mark = token.group()[:1]
+        if mark in b"{[":
+            depth += 1
+        elif mark in b"}]":
+            if depth == 0:
+                return token.start()
+            depth -= 1
+    return None
+
+
+def _layout(sample: bytes) -> bytes | None:
+    """The bytes between two events of this file, if each event also opens with its category; else None."""
+    forms = Counter(match.group() for match in _BOUNDARY.finditer(sample))
+    if not forms:
+        return None
+    for match in _CATEGORY.finditer(sample):
+        begin = sample.rfind(b"{", 0, match.start())
+        if begin < 0 or not sample[begin + 1 : match.end()].lstrip().startswith((b'"ph"', b'"cat"')):
+            # Only flow arrows and marks may be written with their category last; nobody looks at those.
+            wanted = WANTED.match(sample, match.start())
+            if wanted is not None:
+                return None
+    return forms.most_common(1)[0][0]
+
+
+def _last_object(data: bytes, boundary: bytes | None) -> int:
+    """Where the last object that has another before it opens; -1 if there is none."""
+    if boundary is not None:
+        at = data.rfind(boundary)
+        return at if at < 0 else data.index(b"{", at)
+    at = len(data)
+    while (at := data.rfind(b"{", 0, at)) > 0:
+        before = data[max(0, at - 256) : at].rstrip()
+        if before.endswith(b",") and before[:-1].rstrip().endswith(b"}"):
+            return at
+    return -1
+
+
+def _short_cut(data: bytes, boundary: bytes) -> list[Span] | None:
+    """Where the wanted objects are; None where they do not follow the layout and all must be cut out."""
+    spans: list[Span] = []
+    find, rfind = data.find, data.rfind
+    done = 0
+    for match in WANTED.finditer(data):
+        at = match.start()
+        begin = rfind(b"{", 0, at)
+        if begin < done:
+            return None
+        end = find(boundary, at)
+        done = end + 1 if end >= 0 else data.rfind(b"}") + 1
+        if done <= begin:
+            return None
+        spans.append((begin, done))
+    return spans
+
+
+def _every(data: bytes) -> Iterator[Span]:
+    """Where the objects are, in any layout."""
+    begin = data.find(b"{")
+    if begin < 0:
+        return
+    for match in _BOUNDARY.finditer(data, begin):
+        yield begin, match.start() + 1
+        begin = data.index(b"{", match.start())
+    yield begin, max(data.rfind(b"}") + 1, begin + 1)
+
+
+def _one(data: bytes, span: Span, exact: bool) -> Event | None:
+    """One object that may be longer than its span (objects inside its arguments) or damaged; None if unreadable."""
+    begin, end = span
+    for text in (data[begin:end], data[begin : begin + (1 << 18)], _repaired(data[begin:end])):
+        try:
+            event, _ = _strict.raw_decode((_exact_times(text) if exact else text).decode("utf-8", "replace"))
+        except (ValueError, RecursionError):
+            continue
+        return event if isinstance(event, dict) else None
+    return None
+
+
+def _repaired(piece: bytes) -> bytes:
+    """Quotes and backslashes that a name holds unescaped (kineto issues 80 and 336), escaped."""
+    text = _BAD_ESCAPE.sub(rb"\\\\", piece)
+    return _NAME.sub(_quoted, text, count=1)
+
+
+def _quoted(match: re.Match[bytes]) -> bytes:
+    name = match.group(1).replace(b'\\"', b'"').replace(b"\\\\", b"\\")
+    return b'"name": ' + json.dumps(name.decode("utf-8", "replace")).encode()
+
+
+def _rounded(ts: object) -> bool:
+    return isinstance(ts, float) and abs(ts) > _DOUBLE_KEEPS_NS
+
+
+def _exact_times(text: bytes) -> bytes:
+    text = _THREE_DECIMALS.sub(rb'"\1_ns"\2"\3\4"', text)
+    return _ANY_TIME.sub(_as_ns, text)
+
+
+def _as_ns(match: re.Match[bytes]) -> bytes:
+    key, colon, whole, part = match.groups()
+    digits = (part or b"") + b"0000"
+    ns = int(whole + digits[:3]) + (1 if digits[3:4] >= b"5" else 0)
+    return b'"%b_ns"%b"%d"' % (key, colon, ns)

@@ -1,0 +1,454 @@
+"""Reads torch profiler (Kineto) traces of every vintage into timelines: CUDA, ROCm, plug-in back ends, Ascend views.
+
+What the format means, by version, is written down in the field notes of this project; the parts that matter here:
+`ts` and `dur` are microseconds whatever `displayTimeUnit` says; before 2024-05 they are absolute, afterwards relative
+to `baseTimeNanoseconds`; categories were capitalised until 2022; a graph replay gives all its kernels one correlation.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import orjson
+
+from store.analysis.bytestream import Packed
+from store.analysis.events import Event, EventStream
+from store.analysis.timeline import (
+    KERNEL,
+    MEMCPY,
+    MEMSET,
+    NO_ID,
+    CollectiveArgs,
+    DeviceEvents,
+    HostCalls,
+    Ingest,
+    Int,
+    Range,
+    Timeline,
+    column,
+)
+
+_CALL, _RANGE, _DEVICE_RANGE = 10, 11, 12
+_CODES: Final = {
+    "kernel": KERNEL,
+    "mtia_ccp_events": KERNEL,
+    "hpu_op": KERNEL,
+    "gpu_memcpy": MEMCPY,
+    "memcpy": MEMCPY,
+    "gpu_memset": MEMSET,
+    "memset": MEMSET,
+    "user_annotation": _RANGE,
+    "gpu_user_annotation": _DEVICE_RANGE,
+    "runtime": _CALL,
+    **{
+        f"{who}_{what}": _CALL
+        for who in ("cuda", "xpu", "mtia", "privateuse1", "glow")
+        for what in ("runtime", "driver")
+    },
+}
+_ASCEND_TASKS: Final = re.compile(
+    r"AI_?C(?:ORE|PU)|AI_?VECTOR|MIX_AI|AIV|AIC|HCCL|COMMUNICATION|SDMA|MEMCPY|FFTS|DSA", re.I
+)
+_ROCM_COPY: Final = re.compile(r"MEMORY_COPY_")
+_MERGED: Final = re.compile(r"^\[([^\]]{1,40})\]")
+_FILE_RANK: Final = (
+    re.compile(r"(?:^|[^a-z])rank[-_]?(\d{1,5})(?!\d)", re.I),
+    re.compile(r"(?:^|[^A-Za-z])TP-?(\d{1,5})(?!\d)"),
+    re.compile(r"(?:^|[^a-z])worker[-_]?(\d{1,5})(?!\d)", re.I),
+)
+_BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*"?(\d{1,19})')
+_RANK: Final = re.compile(rb'"rank"\s*:\s*(\d{1,6})')
+_WORLD: Final = re.compile(rb'"world_size"\s*:\s*(\d{1,6})')
+_NS_EPOCH: Final = 1e17
+"""No microsecond count of our era is above this; nanosecond counts are."""
+_MAX_US: Final = 9.2e15
+
+
+@dataclass
+class _Rows:
+    """Columns of one process group of a file while they grow."""
+
+    device: list[tuple[Any, ...]] = field(default_factory=list)
+    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    ranges: list[tuple[Any, ...]] = field(default_factory=list)
+    device_parts: list[Int] = field(default_factory=list)
+    call_parts: list[Int] = field(default_factory=list)
+    found_ranges: list[tuple[bool, Range]] = field(default_factory=list)
+    collectives: dict[int, CollectiveArgs] = field(default_factory=dict)
+    rows: int = 0
+
+
+class _Reader:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.names: dict[str, int] = {}
+        self.threads: dict[tuple[Any, Any], int] = {}
+        self.groups: dict[str | None, _Rows] = {}
+        self.dropped = 0
+        self.in_ns = False
+        self.speeds: list[float] = []
+
+    def read(self) -> Ingest:
+        packed = Packed(self.path)
+        stream = EventStream(packed)
+        for batch in stream:
+            self._collect(batch)
+            self._flush()
+        found = Ingest()
+        if packed.problem:
+            found.problems.append(packed.problem)
+        if not stream.found:
+            found.problems.append("this is no torch trace: it holds no traceEvents array")
+            return found
+        if not stream.closed and not packed.problem:
+            found.problems.append(
+                "the file ends before its event array does (killed writer?); the complete events are analysed"
+            )
+        if stream.bad:
+            found.problems.append(f"{stream.bad} events could not be read and are left out")
+        if self.dropped:
+            found.problems.append(f"{self.dropped} events without a usable time or length are left out")
+        self._build(stream, found)
+        return found
+
+    def _collect(self, batch: list[Event]) -> None:
+        names, threads = self.names, self.threads
+        group, label = self._group(None), None
+        for event in batch:
+            cat = event.get("cat")
+            code = _CODES.get(cat) if cat.__class__ is str else None
+            args = event.get("args")
+            if args.__class__ is not dict:
+                args = {}
+            if code is None:
+                code = self._other_code(cat, args)
+                if code is None:
+                    continue
+            if event.get("ph") != "X":
+                continue
+            pid = event.get("pid")
+            if pid.__class__ is str and (merged := _MERGED.match(pid)):
+                if merged.group(1) != label:
+                    label = merged.group(1)
+                    group = self._group(label)
+            elif label is not None:
+                label, group = None, self._group(None)
+            name = event.get("name")
+            if name.__class__ is not str:
+                name = str(name)
+            start = event.get("ts_ns")
+            if start is None:
+                start = event.get("ts")
+            length = event.get("dur_ns")
+            if length is None:
+                length = event.get("dur")
+            if code == _CALL:
+                thread = threads.setdefault((pid, event.get("tid")), len(threads))
+                name_id = names.setdefault(name, len(names))
+                group.calls.append((start, length, name_id, args.get("correlation"), thread))
+            elif code < _CALL:
+                if code == KERNEL and name.startswith("MEMORY_COPY_"):
+                    code = MEMCPY
+                stream = args.get("stream")
+                device = args.get("device")
+                row = (
+                    start,
+                    length,
+                    names.setdefault(name, len(names)),
+                    code,
+                    event.get("tid") if stream is None else stream,
+                    args.get("correlation"),
+                    args.get("bytes", 0),
+                    "graph node id" in args or args.get("kind") == "Dispatch Task",
+                    pid if device is None else device,
+                )
+                if "Collective name" in args:
+                    group.collectives[group.rows + len(group.device)] = _collective(args)
+                if code == MEMCPY and len(self.speeds) < 400:
+                    self._speed(args, length, "dur_ns" in event)
+                group.device.append(row)
+            else:
+                thread = threads.setdefault((pid, event.get("tid")), len(threads)) if code == _RANGE else NO_ID
+                group.ranges.append((start, length, name, thread))
+
+    def _other_code(self, cat: object, args: dict[str, Any]) -> int | None:
+        if isinstance(cat, str):
+            return _CODES.get(cat.lower())
+        task = args.get("Task Type")
+        if isinstance(task, str) and _ASCEND_TASKS.search(task):
+            return MEMCPY if re.search("SDMA|MEMCPY", task, re.I) else KERNEL
+        return None
+
+    def _group(self, label: str | None) -> _Rows:
+        return self.groups.setdefault(label, _Rows())
+
+    def _speed(self, args: dict[str, Any], length: object, in_ns: bool) -> None:
+        """Collect bytes / length over the bandwidth that the profiler printed: 1 when the length is in microseconds."""
+        size, speed = args.get("bytes"), args.get("memory bandwidth (GB/s)")
+        if isinstance(size, int) and isinstance(speed, int | float) and speed > 0 and size > 0:
+            us = float(length) / 1000 if in_ns and isinstance(length, str) else length
+            if isinstance(us, int | float) and us > 0:
+                self.speeds.append(size / us / 1000 / speed)
+
+    def _flush(self) -> None:
+        for group in self.groups.values():
+            if group.device:
+                columns = list(zip(*group.device, strict=True))
+                start, end, good = self._times(columns[0], columns[1])
+                rest = [
+                    column(columns[2]),
+                    column(columns[3]),
+                    *(_ids(columns[i]) for i in (4, 5, 6)),
+                    column(columns[7]),
+                ]
+                part = np.stack([start, end, *rest, _ids(columns[8]), column(good)])
+                group.device_parts.append(part)
+                group.rows += len(group.device)
+                group.device.clear()
+            if group.calls:
+                columns = list(zip(*group.calls, strict=True))
+                start, end, good = self._times(columns[0], columns[1])
+                part = np.stack([start, end, column(columns[2]), _ids(columns[3]), column(columns[4])])
+                group.call_parts.append(part[:, good])
+                group.calls.clear()
+            if group.ranges:
+                columns = list(zip(*group.ranges, strict=True))
+                start, end, good = self._times(columns[0], columns[1])
+                for i in np.flatnonzero(good):
+                    _, _, name, thread = group.ranges[i]
+                    group.found_ranges.append((thread == NO_ID, Range(name, int(start[i]), int(end[i]), thread)))
+                group.ranges.clear()
+
+    def _times(self, starts: tuple[Any, ...], lengths: tuple[Any, ...]) -> tuple[Int, Int, Any]:
+        """Start and end in ns, and which of them are usable."""
+        start, good = self._ns(starts)
+        length, has_length = self._ns(lengths)
+        good &= has_length
+        self.dropped += int(len(good) - good.sum())
+        return start, start + np.maximum(length, 0), good
+
+    def _ns(self, values: tuple[Any, ...]) -> tuple[Int, Any]:
+        kinds = set(map(type, values))
+        if kinds == {str}:
+            try:
+                # Times that a double would round come as nanoseconds in text (events.py).
+                return column(list(map(int, values))), np.ones(len(values), dtype=bool)
+            except (ValueError, OverflowError):
+                pass
+        if not kinds <= {int, float}:
+            values = tuple(map(_number, values))
+        us = np.array(values, dtype=np.float64)
+        good = np.isfinite(us)
+        top = np.abs(us[good]).max(initial=0.0)
+        if top > _NS_EPOCH:
+            self.in_ns = True
+            good &= np.abs(us) < _MAX_US * 1000
+            return column([int(v) if ok else 0 for v, ok in zip(values, good, strict=True)]), good
+        good &= np.abs(us) <= _MAX_US
+        us[~good] = 0
+        whole = np.floor(us)
+        return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64), good
+
+    def _build(self, stream: EventStream, found: Ingest) -> None:
+        head = _meta(stream)
+        names = list(self.names)
+        threads = [f"{pid}/{tid}" for pid, tid in self.threads]
+        info = head.get("distributedInfo")
+        info = info if isinstance(info, dict) else {}
+        rank, world = _whole(info.get("rank")), _whole(info.get("world_size"))
+        base = _whole(head.get("baseTimeNanoseconds"))
+        merged = [label for label in self.groups if label is not None]
+        if merged:
+            found.problems.append(
+                f"a merged trace of {len(merged)} ranks: ids are matched per rank label, and only the first rank's "
+                "base time survived the merge, so clocks between ranks cannot be trusted"
+            )
+        for label, group in self.groups.items():
+            if not group.device_parts:
+                continue
+            ranks = rank if label is None else _label_rank(label)
+            if label is None and ranks is None:
+                ranks = _file_rank(self.path.name)
+            for timeline in _timelines(self.path.name, group, names, threads):
+                timeline.label = label
+                timeline.rank = ranks if ranks is not None else timeline.rank
+                timeline.world_size = world
+                timeline.base_ns = base if base is not None else 0
+                timeline.facts = _facts(head, timeline.device)
+                found.timelines.append(timeline)
+        if not found.timelines:
+            found.problems.append(self._nothing())
+        self._check_unit(found)
+
+    def _nothing(self) -> str:
+        if any(group.call_parts or group.found_ranges for group in self.groups.values()):
+            return "no device activity was recorded: only host calls (was the profiler started with GPU activities?)"
+        return "no device activity was recorded: the trace holds host events only, or none"
+
+    def _check_unit(self, found: Ingest) -> None:
+        ratio = float(np.median(self.speeds)) if len(self.speeds) >= 3 else 1.0
+        if self.in_ns:
+            found.problems.append("times are nanoseconds where the format says microseconds; read as nanoseconds")
+        elif 0.5e-3 < ratio < 2e-3:
+            found.problems.append(
+                "the recorded copy bandwidths show that times are nanoseconds, not microseconds; read as nanoseconds"
+            )
+            for timeline in found.timelines:
+                _to_thousandths(timeline)
+        elif not 0.5 < ratio < 2:
+            found.problems.append(
+                f"copy lengths disagree with the recorded bandwidths by a factor of {ratio:.3g}: "
+                "the unit of time is doubtful"
+            )
+
+
+def read_torch(path: Path) -> Ingest:
+    """Read one torch trace (plain or gzip). Never raises for what the file holds; OSError if it cannot be opened."""
+    return _Reader(path).read()
+
+
+def _timelines(file: str, group: _Rows, names: list[str], threads: list[str]) -> list[Timeline]:
+    rows = np.concatenate(group.device_parts, axis=1)
+    calls = HostCalls(*(np.concatenate(group.call_parts, axis=1) if group.call_parts else np.empty((5, 0), np.int64)))
+    device, good = rows[8], rows[9].astype(bool)
+    kernels = good & (rows[3] == KERNEL)
+    devices = np.unique(device[kernels] if kernels.any() else device[good])
+    made = []
+    for number, which in enumerate(devices.tolist()):
+        # Copies that name a device without kernels belong to this process all the same: they stay with its first.
+        mine = good & ((device == which) if number else ((device == which) | ~np.isin(device, devices)))
+        index = np.flatnonzero(mine)
+        events = DeviceEvents.of(rows[:8, index])
+        own = calls
+        if len(devices) > 1:
+            others = np.setdiff1d(rows[5][good & ~mine], rows[5][mine])
+            own = calls.take(
+                ~np.isin(calls.correlation, others) if number == 0 else np.isin(calls.correlation, events.correlation)
+            )
+        place = {int(row): i for i, row in enumerate(index)} if group.collectives else {}
+        made.append(
+            Timeline(
+                file=file,
+                source="torch",
+                events=events,
+                calls=own,
+                names=names,
+                threads=threads,
+                rank=which if len(devices) > 1 else None,
+                device=which,
+                ranges=[r for on_device, r in group.found_ranges if not on_device],
+                device_ranges=[r for on_device, r in group.found_ranges if on_device],
+                collectives={place[row]: args for row, args in group.collectives.items() if row in place},
+            )
+        )
+    return made
+
+
+def _to_thousandths(timeline: Timeline) -> None:
+    for table in (timeline.events, timeline.calls):
+        for name in ("start", "end"):
+            values = getattr(table, name)
+            values //= 1000
+    timeline.ranges = [Range(r.name, r.start // 1000, r.end // 1000, r.thread) for r in timeline.ranges]
+    timeline.device_ranges = [Range(r.name, r.start // 1000, r.end // 1000, r.thread) for r in timeline.device_ranges]
+
+
+def _number(value: object) -> float | int:
+    if isinstance(value, bool) or value is None:
+        return float("nan")
+    if isinstance(value, int | float):
+        return value
+    try:
+        number = Decimal(str(value).strip()[:40])
+        return float(number) if number.is_finite() else float("nan")
+    except InvalidOperation:
+        return float("nan")
+
+
+def _ids(values: tuple[Any, ...]) -> Int:
+    """Ids as recorded: numbers, or text with one ("stream 7"); NO_ID where there is none."""
+    try:
+        if set(map(type, values)) == {int}:
+            return column(values)
+        return column([_id(value) for value in values])
+    except OverflowError:
+        return column([_id(value) if abs(_id(value)) < 2**62 else NO_ID for value in values])
+
+
+def _id(value: object) -> int:
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, str) and (digits := re.search(r"-?\d{1,18}", value)):
+        return int(digits.group())
+    return NO_ID
+
+
+def _whole(value: object) -> int | None:
+    number = _id(value) if value is not None else NO_ID
+    return number if 0 <= number < 2**62 else None
+
+
+def _text(value: object) -> str | None:
+    return str(value)[:200] if value is not None else None
+
+
+def _collective(args: dict[str, Any]) -> CollectiveArgs:
+    return CollectiveArgs(
+        operation=_text(args.get("Collective name")),
+        group=_text(args.get("Process Group Name")),
+        group_size=_whole(args.get("Group size")),
+        sequence=_whole(args.get("Seq")),
+        elements_in=_whole(args.get("In msg nelems")),
+        elements_out=_whole(args.get("Out msg nelems")),
+        dtype=_text(args.get("dtype")),
+    )
+
+
+def _label_rank(label: str) -> int | None:
+    found = re.search(r"(?:TP|rank)[-_ ]?(\d{1,5})", label, re.I)
+    return int(found.group(1)) if found else None
+
+
+def _file_rank(name: str) -> int | None:
+    for pattern in _FILE_RANK:
+        if found := pattern.search(name):
+            return int(found.group(1))
+    return None
+
+
+def _meta(stream: EventStream) -> dict[str, Any]:
+    """What the trace says about itself beside its events; written before or after them, by version."""
+    meta: dict[str, Any] = {}
+    try:
+        head = orjson.loads(stream.header + b"]}")
+        meta = head if isinstance(head, dict) else {}
+    except orjson.JSONDecodeError:
+        pass
+    for place in (stream.header, stream.trailer):
+        if "baseTimeNanoseconds" not in meta and (base := _BASE.search(place)):
+            meta["baseTimeNanoseconds"] = int(base.group(1))
+        if "distributedInfo" not in meta and (rank := _RANK.search(place)):
+            world = _WORLD.search(place)
+            meta["distributedInfo"] = {"rank": int(rank.group(1)), "world_size": int(world.group(1)) if world else None}
+    return meta
+
+
+def _facts(head: dict[str, Any], device: int | None) -> dict[str, Any]:
+    """What may be shown of a trace's header: hardware and versions, nothing that names a person, host or path."""
+    facts: dict[str, Any] = {}
+    devices = head.get("deviceProperties")
+    if isinstance(devices, list) and devices:
+        known = [d for d in devices if isinstance(d, dict)]
+        mine = next((d for d in known if d.get("id") == device), known[0] if known else {})
+        facts = {"device_name": mine.get("name") or None, "multiprocessors": mine.get("numSms")}
+    for key in ("vllm_version", "cupti_version", "roctracer_version", "cuda_runtime_version", "hip_runtime_version"):
+        if isinstance(head.get(key), str | int | float):
+            facts[key] = head[key]
+    return facts
