@@ -108,7 +108,7 @@ class Kind:
 def columns(spec: str) -> tuple[Column, ...]:
     """Columns from a compact table: one `name type unit [note...]` a line, `-` for no unit."""
     found = []
-    for line in spec.strip().splitlines():
+    for line in filter(str.strip, spec.splitlines()):
         name, kind, unit, *note = line.split(None, 3)
         found.append(Column(name, kind, "" if unit == "-" else unit, note[0] if note else ""))
     return tuple(found)

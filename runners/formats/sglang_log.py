@@ -15,6 +15,7 @@ from runners.formats.log_events import event_of
 from runners.formats.prefix import Prefix, global_rank, peel, ranks_of
 from runners.formats.sglang_stages import TABLE
 from runners.formats.text import clean
+from runners.formats.torch_log import torch_header
 
 _HEADER = re.compile(
     r"\[?((?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?)((?: [A-Z]{2,4}\d+)*)\] ?|\[gpu(?:_id)?=(\d+)\] ?"
@@ -135,6 +136,8 @@ def parse_line(line: str) -> Item | None:
     if found is not None:
         return found
     rank = global_rank(ranks)
+    if time is None and ranks is None:
+        time, rank, message = torch_header(message)
     event = TABLE.event_of(message, time, prefix, rank) or event_of(message, prefix, time, rank)
     if event is not None and ranks:
         event.detail["group_ranks"] = ranks

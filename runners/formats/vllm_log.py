@@ -14,6 +14,7 @@ from runners.formats.base import SKIP, Event, Item, Row, Value
 from runners.formats.log_events import event_of
 from runners.formats.prefix import Prefix, peel
 from runners.formats.text import clean
+from runners.formats.torch_log import torch_header
 from runners.formats.vllm_stages import TABLE
 
 _HEADER = re.compile(
@@ -169,6 +170,11 @@ def parse_line(line: str) -> Item | None:
     """One raw line -> a figures row, an event (stage or failure), SKIP for a damaged figures line, or None."""
     prefix, rest = peel(clean(line))
     _, time, message = split_header(rest)
+    if time is None:
+        time, own_rank, message = torch_header(message)
+        if own_rank is not None:
+            prefix = prefix or Prefix()
+            prefix.rank = own_rank
     found = row_of(message, time, prefix) or stage_of(message, time, prefix)
     return found or event_of(message, prefix, time)
 

@@ -1,0 +1,198 @@
+"""Whole log files: the chain of line parsers for each kind of log, and what a line alone cannot tell (the phase).
+
+A server's log is a mix: NCCL lines, torch tracebacks and kernel messages stand between the engine's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from runners.formats import nccl_errors, nccl_log, sglang_log, torch_log, vllm_log
+from runners.formats.base import Event, Item, Kind, columns
+from runners.formats.log_events import NAMES as LOG_EVENTS
+
+LineParser = Callable[[str], Item | None]
+
+
+def _items(lines: Iterable[str], own: LineParser) -> Iterator[Item]:
+    """Items of a log. HTTP access lines, the bulk of a busy server's log, are dropped at once."""
+    in_service = False
+    waits: list[Event] = []
+    nccl = nccl_log.parse_line
+    for line in lines:
+        if " HTTP/1." in line and '" 200' in line:
+            continue
+        item = None
+        if "NCCL" in line or "NET/" in line or "NVSHMEM" in line or "nvshmem" in line or "Channel " in line:
+            item = nccl(line)
+        if item is None:
+            item = own(line)
+            if item is None:
+                continue
+        if isinstance(item, Event):
+            if item.name == "ready":
+                in_service = True
+            elif item.name == "shm_broadcast_wait":
+                item.detail["in_service"] = in_service
+                waits = [*waits[-15:], item]
+        elif waits and isinstance(item, dict) and item.get("generation_tps"):
+            for wait in waits:  # tokens flow again: it was a long pause (a profile being written), no hang
+                wait.detail["resumed"] = True
+            waits = []
+        yield item
+
+
+def parse_vllm(lines: Iterable[str]) -> Iterator[Item]:
+    """A vLLM server log."""
+    return _items(lines, vllm_log.parse_line)
+
+
+def parse_sglang(lines: Iterable[str]) -> Iterator[Item]:
+    """An SGLang server log."""
+    return _items(lines, sglang_log.parse_line)
+
+
+def parse_nccl(lines: Iterable[str]) -> Iterator[Item]:
+    """A file of NCCL lines, with or without a program's own output between them."""
+
+    def own(line: str) -> Item | None:
+        return nccl_log.parse_line(line) or torch_log.parse_line(line)
+
+    return _items(lines, own)
+
+
+def parse_torch(lines: Iterable[str]) -> Iterator[Item]:
+    """A PyTorch program's stderr."""
+    return _items(lines, torch_log.parse_line)
+
+
+_COMMON: Final = """
+    record        text -    which columns the row fills
+    time          text -    the line's own time as written
+    received      text -    the collector's time (docker -t)
+    node          text -
+    process       text -    process role, e.g. EngineCore_DP0
+    pid           int  -
+"""
+_NCCL: Final = """
+    tid           int  -
+    gpu           int  -    device index in the process
+    channel       int  -    record channel
+    from_rank     int  -
+    to_rank       int  -
+    from_device   text -    device number, or bus id in old versions
+    to_device     text -
+    direction     text -    send or receive, null for local transports
+    transport     text -    NET, P2P, SHM
+    network       text -    IB, Socket, a plugin's name
+    net_index     int  -    index of the network device; beyond the listed HCAs = fused
+    proxy_rank    int  -
+    gdrdma        bool -    false = through host memory
+    via           text -
+    hcas          list -    record hcas: {index, hca, port, link}
+    oob           text -
+    netdevs       list -    record sockets
+    phase         text -    record init: START, COMPLETE, DESTROY, ABORT
+    comm          text -
+    comm_id       text -
+    rank          int  -
+    nranks        int  -
+    cuda_device   int  -
+    nvml_device   int  -
+    bus_id        text -
+    nodes         int  -    record comm
+    local_ranks   int  -
+    enabled       bool -    record gdr
+    method        text -
+    hca           text -
+    parts         int  -    record virtual_device: HCAs fused into one
+    fused         bool -
+    net_devices   int  -
+    coll_channels int  -
+    p2p_channels  int  -
+    name          text -    record env
+    value         text -
+    version       text -
+    repeated      int  -    ranks for which Ray printed this line once
+"""
+_VLLM: Final = """
+    engine        int   -
+    engines       int   -        aggregated line of several engines
+    prompt_tps    float tokens/s average of the interval; cached tokens excluded from 0.23 on
+    generation_tps float tokens/s
+    running       int   -
+    waiting       int   -        includes deferred
+    deferred      int   -
+    swapped       int   -
+    preemptions   int   -
+    corrupted     int   -
+    kv_usage      float ratio    0..1
+    kv_device     text  -
+    cpu_kv_usage  float ratio
+    prefix_hit_ratio float ratio
+    external_prefix_hit_ratio float ratio
+    mm_cache_hit_ratio float ratio
+    tflops_per_gpu float TF/s
+    gbytes_per_s_per_gpu float GB/s
+    accept_length float tokens   record spec_decode
+    accepted_tps  float tokens/s
+    drafted_tps   float tokens/s
+    accepted_tokens int tokens
+    draft_tokens  int   tokens
+    accept_rate   float ratio
+    accept_per_position list ratio
+    iteration     int   -        record iteration
+    context_requests int -
+    context_tokens int  tokens
+    generation_requests int -
+    generation_tokens int tokens
+    step_ms       float ms
+    extra         map   -
+"""
+_SGLANG: Final = """
+    running       int   -        record prefill or decode
+    waiting       int   -
+    new_seqs      int   -
+    new_tokens    int   tokens
+    cached_tokens int   tokens
+    pending_tokens int  tokens
+    replay_tokens int   tokens
+    kv_tokens     int   tokens
+    kv_usage      float ratio    0..1, two digits: 0.00 is not idle
+    swa_tokens    int   tokens
+    swa_usage     float ratio
+    mamba_usage   float ratio
+    prefix_hit_ratio float ratio
+    prompt_tps    float tokens/s
+    generation_tps float tokens/s too low on the first line after a pause
+    accept_length float tokens
+    accept_rate   float ratio
+    graph         bool  -        this batch ran as a captured graph
+    graph_device  text  -
+    iteration     int   -
+    dp_rank       int   -
+    tp_rank       int   -
+    ep_rank       int   -
+    pp_rank       int   -
+    extra         map   -
+"""
+_EVENTS: Final = ("start_stage", "ready", *LOG_EVENTS, *nccl_errors.NAMES)
+
+KIND_VLLM: Final = Kind(
+    "vllm_log", "vLLM server log", columns(_COMMON + _VLLM + _NCCL), vllm_log.sniff, parse_vllm, _EVENTS
+)
+KIND_SGLANG: Final = Kind(
+    "sglang_log", "SGLang server log", columns(_COMMON + _SGLANG + _NCCL), sglang_log.sniff, parse_sglang, _EVENTS
+)
+KIND_NCCL: Final = Kind(
+    "nccl_log",
+    "NCCL, RCCL or NVSHMEM debug log",
+    columns(_COMMON + _NCCL),
+    nccl_log.sniff,
+    parse_nccl,
+    (*LOG_EVENTS, *nccl_errors.NAMES),
+)
+KIND_TORCH: Final = Kind(
+    "torch_log", "PyTorch stderr (c10d, tracebacks)", columns(_COMMON), torch_log.sniff, parse_torch, LOG_EVENTS
+)
