@@ -18,6 +18,7 @@ import argparse
 import asyncio
 import bisect
 import collections
+import contextlib
 import itertools
 import json
 import math
@@ -1256,17 +1257,17 @@ class Engine(Process):
                 f"sim engine v{VERSION} model={args.model} tp={args.tp} pp={args.pp} nnodes={args.nnodes}",
             )
             await self.link.open()
+        except asyncio.TimeoutError:  # before OSError, of which it is one since Python 3.11
+            log.raw(f"torch.distributed.DistStoreError: Timed out after {args.rendezvous_timeout:g} seconds waiting for clients. "
+                    f"{len(self.link.peers) + 1}/{args.nnodes} clients joined.")  # fmt: skip
+            self.end(CRASHED)
+            return
         except OSError as error:
             log.api(
                 "launcher.py:60",
                 f"[Errno {error.errno}] error while attempting to bind on address: {error.strerror}",
                 "ERROR",
             )
-            self.end(CRASHED)
-            return
-        except asyncio.TimeoutError:
-            log.raw(f"torch.distributed.DistStoreError: Timed out after {args.rendezvous_timeout:g} seconds waiting for clients. "
-                    f"{len(self.link.peers) + 1}/{args.nnodes} clients joined.")  # fmt: skip
             self.end(CRASHED)
             return
         rng = random.Random(f"{args.seed} {os.getpid()} {time.time_ns()}")
@@ -2041,8 +2042,9 @@ def main(argv: Optional[List[str]] = None) -> int:
     args = parse(sys.argv[1:] if argv is None else argv)
     print(f"twinrail sim {VERSION}: SIMULATED {args.style}-style engine, no GPU and no model behind it; node rank {args.node_rank} of "
           f"{args.nnodes}, clock scale {args.clock_scale:g}", flush=True)  # fmt: skip
-    code = asyncio.run(serve(args))
-    sys.stdout.flush()
+    code = asyncio.new_event_loop().run_until_complete(serve(args))
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
     os._exit(code)  # streams that are still open must not hold the process
 
 
