@@ -8,7 +8,7 @@ CLOCK_MONOTONIC of this machine in integer ns; `wall_ns` beside it is CLOCK_REAL
 
     hello  schema, spec (secrets masked), loop (closed|open), limit, wall_ns, mono_ns, python, aiohttp, pid, cpus
     phase  name (warmup|ramp|steady|drain), mono_ns, wall_ns
-    sent   id, phase, kind (load|warmup|filler|inject), measured, scheduled_ns, sent_ns, isl, osl (both as asked)
+    sent   id, phase, kind (load|warmup|filler|inject), measured, scheduled_ns, sent_ns, sent_wall_ns, isl, osl (asked)
     done   the keys of sent, and status (ok|failed|timed_out|cut), error, error_text, http, first_ns, last_ns, end_ns,
            chunk_ns (ns after sent_ns, one entry a chunk with generated content), chunk_tokens, tokens_per_chunk
            (counted: by running usage or token ids | assumed: 1 a chunk), usage {prompt, completion, cached,
@@ -372,7 +372,7 @@ class Flight:
         self.scheduled_ns = scheduled_ns
         self.phase = ""
         self.measured = False
-        self.sent_ns = 0
+        self.sent_ns = self.sent_wall_ns = 0
         self.end_ns = 0
         self.status = "ok"
         self.error: Optional[str] = None
@@ -467,7 +467,8 @@ class Flight:
     def head(self) -> Dict[str, Any]:
         return {
             "t": "sent", "id": self.number, "phase": self.phase, "kind": self.kind, "measured": self.measured,
-            "scheduled_ns": self.scheduled_ns, "sent_ns": self.sent_ns, "isl": self.isl, "osl": self.osl,
+            "scheduled_ns": self.scheduled_ns, "sent_ns": self.sent_ns, "sent_wall_ns": self.sent_wall_ns,
+            "isl": self.isl, "osl": self.osl,
         }  # fmt: skip
 
     def record(self) -> Dict[str, Any]:
@@ -819,7 +820,7 @@ class Load:
         task = asyncio.current_task()
         alarm = self.loop.call_later(self.spec.deadline_s, self._overdue, flight, task)
         self.loop.call_soon(lambda: self.lines.emit(flight.head()))  # written once the request is on its way
-        flight.sent_ns = _mono()
+        flight.sent_wall_ns, flight.sent_ns = time.time_ns(), _mono()
         try:
             await self._stream(flight)
         except GenerationError as problem:
@@ -889,6 +890,8 @@ class Load:
         if problem is not None:
             traceback.print_exception(type(problem), problem, problem.__traceback__)
             self._finish("error")
+        for secret in self.secrets if flight.error_text else ():
+            flight.error_text = str(flight.error_text).replace(secret, "***")
         if flight.sent_ns:
             self._judge(flight)
             self._tally(flight)
@@ -907,6 +910,7 @@ class Load:
         self.ok_load += flight.status == "ok"
         self.row_of_failures = self.row_of_failures + 1 if bad else 0
         if self.row_of_failures >= (self.spec.max_failures or max(2 * (self.spec.concurrency or 0), 10)):
+            say(f"gave up: {self.row_of_failures} requests in a row failed; {flight.error}: {flight.error_text}")
             self._finish("failing")
         self._check_end()
         self._free(bad)
@@ -923,9 +927,6 @@ class Load:
     # -- sums
 
     def _tally(self, flight: Flight) -> None:
-        if flight.error_text:
-            for secret in self.secrets:
-                flight.error_text = flight.error_text.replace(secret, "***")
         kind = self.counts.setdefault(flight.kind, dict.fromkeys(("ok", "failed", "timed_out", "cut"), 0))
         kind[flight.status] += 1
         if flight.error:
