@@ -10,8 +10,9 @@ import asyncio
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,33 +56,28 @@ class Query:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._cursor: duckdb.DuckDBPyConnection | None = None
+        self._stop: Callable[[], object] | None = None
         self.cancelled = False
 
     def cancel(self) -> None:
-        """Interrupt the query if it runs, refuse it if it has not begun. From any thread, any number of times."""
+        """Stop the query if it runs, refuse it if it has not begun. From any thread, any number of times."""
         with self._lock:
             self.cancelled = True
-            if self._cursor is not None:
-                self._cursor.interrupt()
+            if self._stop is not None:
+                self._stop()
 
-    def run(self, cursor: duckdb.DuckDBPyConnection, work: Callable[[], Table]) -> Table:
-        """Run `work` on `cursor`, cancellable. Raises QueryCancelled; StoreError for what DuckDB says."""
-        import duckdb
-
+    @contextmanager
+    def cancelling(self, stop: Callable[[], object]) -> Iterator[None]:
+        """While inside, `cancel` calls `stop`. Raises QueryCancelled if it was called before."""
         with self._lock:
             if self.cancelled:
                 raise QueryCancelled("the query was cancelled before it began")
-            self._cursor = cursor
+            self._stop = stop
         try:
-            return work()
-        except duckdb.InterruptException as e:
-            raise QueryCancelled("the query was cancelled") from e
-        except duckdb.Error as e:
-            raise StoreError(str(e)) from e
+            yield
         finally:
             with self._lock:
-                self._cursor = None
+                self._stop = None
 
 
 class Store:
@@ -135,15 +131,23 @@ class Store:
 
     def query(self, sql: str, *, handle: Query | None = None, timeout_s: float | None = None) -> Table:
         """Run one statement and take its whole answer; from any thread. Raises StoreError, QueryCancelled."""
-        handle = handle or Query()
-        timer = threading.Timer(timeout_s, handle.cancel) if timeout_s is not None else None
+        import duckdb
+
         if self._closed:
             raise StoreError(f"{self.path} is closed")
+        handle = handle or Query()
+        timer = threading.Timer(timeout_s, handle.cancel) if timeout_s is not None else None
         cursor = self.connection.cursor()
-        if timer:
-            timer.start()
         try:
-            return handle.run(cursor, lambda: run_on(cursor, sql))
+            with handle.cancelling(cursor.interrupt):
+                if timer:
+                    timer.daemon = True
+                    timer.start()
+                return run_on(cursor, sql)
+        except duckdb.InterruptException as e:
+            raise QueryCancelled("the query was cancelled, or ran too long") from e
+        except duckdb.Error as e:
+            raise StoreError(str(e)) from e
         finally:
             if timer:
                 timer.cancel()

@@ -13,3 +13,7 @@ class QueryCancelled(StoreError):  # noqa: N818  # what happened, not a fault
 
 class OwnerGone(StoreError):  # noqa: N818  # the state that a watcher shows
     """The owner that served the store is dead or restarting."""
+
+
+class Refused(StoreError):  # noqa: N818  # the guard's verdict
+    """The query may not be run by a watcher; the message names what is not allowed."""

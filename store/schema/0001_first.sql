@@ -9,7 +9,7 @@ CREATE TABLE runs (
     detail VARCHAR, simulated BOOLEAN, created_wall_ns BIGINT, ended_wall_ns BIGINT, who VARCHAR, why VARCHAR,
     results_dir VARCHAR, spec VARCHAR, clock_node VARCHAR
 );
-COMMENT ON TABLE runs IS 'One execution of a plan, search, profile, check or watch. `state`: planned | running | done.';
+COMMENT ON TABLE runs IS 'One execution of a plan, search, profile, check or watch. `state`: planned | running | collecting | done.';
 
 CREATE TABLE lives (
     life_id VARCHAR, run_id VARCHAR, deployment VARCHAR, state VARCHAR, external BOOLEAN, simulated BOOLEAN,

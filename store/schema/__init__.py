@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from functools import lru_cache
 from pathlib import Path
 
 from store.records import Record
@@ -24,11 +23,15 @@ def _sql_type(annotation: object) -> str:
     return _SQL_TYPES[annotation]
 
 
-@lru_cache
+_COLUMNS: dict[type[Record], dict[str, str]] = {}
+
+
 def columns(record: type[Record]) -> dict[str, str]:
     """Column name -> DuckDB type of a record's table, in order."""
-    hints = typing.get_type_hints(record)
-    return {f.name: _sql_type(hints[f.name]) for f in dataclasses.fields(record)}
+    if record not in _COLUMNS:
+        hints = typing.get_type_hints(record)
+        _COLUMNS[record] = {f.name: _sql_type(hints[f.name]) for f in dataclasses.fields(record)}
+    return _COLUMNS[record]
 
 
 def migrations(folder: Path | None = None) -> dict[int, Path]:
