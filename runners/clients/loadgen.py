@@ -150,7 +150,7 @@ def _rows(line: Line, context: ProbeContext, offset: int) -> list[Record]:
 
 
 def _request(line: Line, context: ProbeContext) -> Request:
-    usage = line["usage"] or {}
+    usage = dict(line["usage"] or {})
     chunks, tokens = line["chunk_ns"], line["chunk_tokens"]
     if len(chunks) != len(tokens) or len(chunks) > MAX_CHUNKS:
         raise ValueError("chunk_ns and chunk_tokens")
