@@ -195,36 +195,55 @@ async def _connect(node: Node, hop: Hop, under: list[asyncssh.SSHClientConnectio
     target = await resolve(node, hop)
     through = await jump_through(node, target.jump, under) if target.jump else hop.through
     client = _Client()
-    try:
-        return await asyncssh.connect(
-            hop.host,
-            options=target.options,
-            known_hosts=target.known,
-            client_factory=lambda: client,
-            tunnel=through,
-        )
-    except asyncssh.HostKeyNotVerifiable as e:
-        raise host_key_error(node, target, client.offered, str(e)) from e
-    except (OSError, ValueError, asyncssh.Error, TimeoutError) as e:
-        raise classify(e, node, hop.host) from e
+    # asyncssh asks only for kinds of keys that are known; a reinstalled node may have none of these to show.
+    for kinds in ((), "default"):
+        try:
+            return await asyncssh.connect(
+                hop.host,
+                options=target.options,
+                known_hosts=target.known,
+                client_factory=lambda: client,
+                tunnel=through,
+                server_host_key_algs=kinds,
+            )
+        except asyncssh.KeyExchangeFailed as e:
+            if kinds == "default":
+                raise classify(e, node, hop.host) from e
+        except asyncssh.HostKeyNotVerifiable as e:
+            if client.offered is None:  # revoked, or a certificate that does not fit
+                raise classify(e, node, hop.host) from e
+            raise HostKeyError(node, target, client.offered) from e
+        except (OSError, ValueError, asyncssh.Error, TimeoutError) as e:
+            raise classify(e, node, hop.host) from e
+    raise AssertionError("unreachable")
 
 
-def host_key_error(node: Node, target: Target, offered: asyncssh.SSHKey | None, reason: str) -> NodeError:
-    """Unknown or changed: what was offered, and what to do."""
-    where = f"{node.name}: {target.alias} port {target.port}"
-    if offered is None:
-        return NodeError(
-            "hostkey", f"{where}: its host key cannot be verified ({reason}). `twinrail trust {node.name}`"
-        )
-    shown = f"{offered.get_algorithm()} {offered.get_fingerprint()}"
-    files = ", ".join(str(f) for f in target.files)
-    if has_known(target):
-        return NodeError(
-            "hostkey",
-            f"{where}: the host key CHANGED, it is now {shown}. Either the node was reinstalled or somebody is in "
-            f"between. Ask its administrator; if the key is right, `twinrail trust {node.name}`. Known in: {files}.",
-        )
-    return NodeError("hostkey", f"{where}: unknown host key {shown}. Check it, then `twinrail trust {node.name}`.")
+class HostKeyError(NodeError):
+    """An unknown or changed host key: what was offered, by whom, and where it would be remembered.
+
+    Attributes:
+        name: as in known_hosts, `host` or `[host]:port`.
+        shown: algorithm and SHA256 fingerprint.
+        line: for known_hosts.
+        file: to append it to.
+        changed: other keys are known for this name.
+    """
+
+    def __init__(self, node: Node, target: Target, offered: asyncssh.SSHKey) -> None:
+        self.name = target.alias if target.port == 22 else f"[{target.alias}]:{target.port}"
+        self.shown = f"{offered.get_algorithm()} {offered.get_fingerprint()}"
+        self.line = f"{self.name} {' '.join(offered.export_public_key().decode().split()[:2])}"
+        self.file = target.files[0]
+        self.changed = has_known(target)
+        known = ", ".join(str(f) for f in target.files)
+        if self.changed:
+            text = (
+                f"the host key CHANGED, it is now {self.shown}. Either the node was reinstalled or somebody is in "
+                f"between. Ask its administrator; if the key is right, `twinrail trust {node.name}`. Known in: {known}."
+            )
+        else:
+            text = f"unknown host key {self.shown}. Check it, then `twinrail trust {node.name}`."
+        super().__init__("hostkey", f"{node.name}: {self.name}: {text}")
 
 
 def has_known(target: Target) -> bool:
