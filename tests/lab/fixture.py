@@ -28,8 +28,8 @@ UNDO = {"freeze": "thaw", "kill-sshd": "start-sshd", "stop-sshd": "start-sshd", 
 LINKS = {"cut", "delay", "loss", "rail-loss", "rail-cut", "rail-rate", "rail-delay"}
 
 
-class LabUnavailable(Exception):
-    """Why there is no lab on this machine."""
+class LabError(Exception):
+    """Why there is no lab on this machine, or what lab.sh could not do."""
 
 
 class Lab:
@@ -57,7 +57,7 @@ class Lab:
         command = ["bash", str(SCRIPT), verb, str(self.folder), *args]
         done = subprocess.run(command, capture_output=True, text=True, env=_environment(), check=False)
         if done.returncode != 0:
-            raise LabUnavailable(f"{' '.join(command[1:])}: {done.stderr.strip() or done.stdout.strip()}")
+            raise LabError(f"{' '.join(command[1:])}: {done.stderr.strip() or done.stdout.strip()}")
         return done.stdout
 
     def inside(self, name: str, command: str) -> str:
@@ -100,12 +100,12 @@ def _environment() -> dict[str, str]:
 
 @functools.cache
 def shared_lab() -> Lab:
-    """The one lab of this process, taken down at its end. Raises LabUnavailable."""
+    """The one lab of this process, taken down at its end. Raises LabError."""
     if os.geteuid() != 0:
-        raise LabUnavailable("the two-node lab needs root")
+        raise LabError("the two-node lab needs root")
     check = subprocess.run(["bash", str(SCRIPT), "check"], capture_output=True, text=True, check=False)
     if check.returncode != 0:
-        raise LabUnavailable(f"the two-node lab: {check.stdout.strip().splitlines()[-1]}")
+        raise LabError(f"the two-node lab: {check.stdout.strip().splitlines()[-1]}")
     folder = Path(tempfile.mkdtemp(prefix="twinrail-lab-"))
     folder.chmod(0o755)
     lab = Lab(folder)
@@ -120,11 +120,12 @@ def _take_down(lab: Lab) -> None:
 
 
 @pytest.fixture
-def lab() -> Iterator[Lab]:
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """The lab, all faults of the test undone afterwards."""
     try:
         found = shared_lab()
-    except LabUnavailable as e:
+    except LabError as e:
         pytest.skip(str(e))
+    request.config.add_cleanup(functools.partial(_take_down, found))  # also in a worker, which skips atexit
     yield found
     found.restore()

@@ -63,7 +63,7 @@ def flush(now: float) -> None:
 while True:
     nexts = [q[0][0] for q in queues.values() if q]
     wait = max(0.0, min(nexts) - time.monotonic()) if nexts else 1.0
-    ready, _, _ = select.select([tun, raw.fileno()], [], [], wait)
+    ready = select.select([tun, raw.fileno()], [], [], wait)[0]
     for _ in range(256):
         if raw.fileno() not in ready:
             break
