@@ -39,6 +39,8 @@ class ProbeContext:
     offset   position in the stream of the first byte handed over
     wall_ns  the owner's clock when the bytes arrived, for lines that carry no time of their own
     engine   sglang | vllm | sim | external, None when the job has no server
+    utc_offset_s  the node's zone, for log lines that state local time; None: the half hour that puts a line closest
+                  before its arrival, which is right for lines read within half an hour
     """
 
     run_id: str | None
@@ -51,6 +53,7 @@ class ProbeContext:
     stream: str = "stdout"
     offset: int = 0
     wall_ns: int = 0
+    utc_offset_s: int | None = None
 
 
 @dataclass(slots=True)
