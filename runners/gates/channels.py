@@ -1,0 +1,162 @@
+"""The channel part of the RDMA gate: transport, GPUDirect, both directions, every rail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from runners.gates.evidence import UNNAMED, Channel, Communicator, Evidence
+
+_RDMA_NAMES = ("IB", "RDMA", "GIN", "UCX", "SHARP")  # network names of verbs transports and their plugins
+
+
+def judge_channels(
+    found: Evidence,
+    spanning: Sequence[Communicator],
+    expected_nodes: Sequence[str],
+    expected_rails: Mapping[str, tuple[str, ...]],
+) -> tuple[list[str], list[str]]:
+    """(proofs of a fault, gaps in the evidence)."""
+    fails: list[str] = []
+    unknowns: list[str] = []
+    crossing = [item for item in found.channels if _crosses(item, found)]
+    if not crossing:
+        unknowns.append(
+            "no channel line between nodes (NCCL_DEBUG_SUBSYS without NET hides them): the transport is not proved"
+        )
+        return fails, unknowns
+    _transports(crossing, found, fails, unknowns)
+    _directions(crossing, found, spanning, expected_nodes, unknowns)
+    _rails(crossing, found, expected_rails, fails, unknowns)
+    return fails, unknowns
+
+
+def _candidates(item: Channel, found: Evidence) -> list[Communicator]:
+    """Communicators to which the line can belong: the printing process is its `own` rank there."""
+    fitting = []
+    for communicator in found.communicators.values():
+        member = communicator.members.get(item.own)
+        same = member is not None and member.node == item.node and (item.pid is None or member.pid == item.pid)
+        if same and item.peer < communicator.nranks:
+            fitting.append(communicator)
+    return fitting
+
+
+def _crosses(item: Channel, found: Evidence) -> bool:
+    """Between nodes, or not known to stay inside one."""
+    local = False
+    for communicator in _candidates(item, found):
+        peer = communicator.members.get(item.peer)
+        if peer is None or peer.node != item.node:
+            return True
+        local = True
+    return not local
+
+
+def _transports(crossing: Sequence[Channel], found: Evidence, fails: list[str], unknowns: list[str]) -> None:
+    sockets = [item for item in crossing if item.network.startswith("Socket")]
+    for name in dict.fromkeys(item.node for item in sockets):
+        lines = [item for item in sockets if item.node == name]
+        fails.append(f"{name}: {len(lines)} channels run over sockets, e.g. {lines[0].text}")
+    others = [item for item in crossing if not item.network.startswith("Socket")]
+    bounced = [item for item in others if not item.gdrdma]
+    for name in dict.fromkeys(item.node for item in bounced):
+        lines = [item for item in bounced if item.node == name]
+        facts = found.nodes[name]
+        off = f" (GPU Direct RDMA disabled for {', '.join(facts.gdr_off)})" if facts.gdr_off else ""
+        fails.append(
+            f"{name}: {len(lines)} channels without GDRDMA go through host memory, e.g. {lines[0].text}{off} "
+            "(broken link: driver module)"
+        )
+    strange = {item.network for item in others if not any(word in item.network for word in _RDMA_NAMES)}
+    unknowns += [f"the network {name} is not known to be RDMA" for name in sorted(strange)]
+
+
+def _peer_node(item: Channel, found: Evidence, nodes: Sequence[str]) -> str | None:
+    for communicator in _candidates(item, found):
+        peer = communicator.members.get(item.peer)
+        if peer is not None and peer.node != item.node:
+            return peer.node
+    rest = [name for name in nodes if name != item.node]
+    return rest[0] if len(rest) == 1 else None
+
+
+def _directions(
+    crossing: Sequence[Channel],
+    found: Evidence,
+    spanning: Sequence[Communicator],
+    expected_nodes: Sequence[str],
+    unknowns: list[str],
+) -> None:
+    nodes = list(expected_nodes) or [name for name in found.nodes if name != UNNAMED]
+    sends: set[tuple[str, str | None]] = set()
+    receives: set[tuple[str | None, str]] = set()
+    for item in crossing:
+        peer = _peer_node(item, found, nodes)
+        if item.direction == "send":
+            sends.add((item.node, peer))
+        elif item.direction == "receive":
+            receives.add((peer, item.node))
+    pairs = [item for item in spanning if item.nranks == 2]
+    rings = [item for item in spanning if item.nranks > 2]
+    if pairs:
+        _pair_directions(pairs, crossing, found, unknowns)
+    if rings or not pairs:
+        for name in nodes:
+            if not any(origin == name for origin, _ in sends):
+                unknowns.append(f"{name}: no [send] channel to another node")
+            if not any(target == name for _, target in receives):
+                unknowns.append(f"{name}: no [receive] channel from another node")
+    for origin, target in sends:
+        if target is not None and target in nodes and (origin, target) not in receives:
+            unknowns.append(f"{origin} -> {target}: sent, but no [receive] line on {target}")
+    for source, target in receives:
+        if source is not None and source in nodes and (source, target) not in sends:
+            unknowns.append(f"{source} -> {target}: received, but no [send] line on {source}")
+
+
+def _pair_directions(
+    pairs: Sequence[Communicator], crossing: Sequence[Channel], found: Evidence, unknowns: list[str]
+) -> None:
+    """Pipeline pairs: activations go from stage 0 to stage 1, often only that way."""
+    forward: dict[str, set[str]] = {}
+    for item in crossing:
+        for communicator in _candidates(item, found):
+            origin = item.own if item.direction == "send" else item.peer
+            if communicator.nranks == 2 and origin == 0 and item.direction:
+                forward.setdefault(communicator.key, set()).add(item.direction)
+    for communicator in pairs:
+        seen = forward.get(communicator.key, set())
+        for word in ("send", "receive"):
+            if word not in seen:
+                places = " and ".join(f"{m.node} GPU {m.gpu}" for m in communicator.members.values())
+                unknowns.append(f"pipeline pair ({places}): no forward [{word}] channel")
+
+
+def _rails(
+    crossing: Sequence[Channel],
+    found: Evidence,
+    expected: Mapping[str, tuple[str, ...]],
+    fails: list[str],
+    unknowns: list[str],
+) -> None:
+    for name in dict.fromkeys(item.node for item in crossing):
+        facts = found.nodes[name]
+        wanted = set(expected.get(name, ())) or set(facts.hcas.values())
+        lines = [item for item in crossing if item.node == name and not item.network.startswith("Socket")]
+        if not wanted or not lines:
+            continue
+        used: set[str] = set()
+        for item in lines:
+            used |= facts.rails_of(item.net_index)
+        for hca in sorted(wanted - used):
+            text = f"{name}: no channel uses the rail {hca}"
+            (fails if _gapless(lines) else unknowns).append(text)
+
+
+def _gapless(lines: Sequence[Channel]) -> bool:
+    """All channel numbers from 0 on are there in each direction seen, more than one of them: no line is missing."""
+    for direction in {item.direction for item in lines}:
+        numbers = {item.number for item in lines if item.direction == direction}
+        if numbers != set(range(len(numbers))) or len(numbers) < 2:
+            return False
+    return True
