@@ -119,6 +119,11 @@ def _take_down(lab: Lab) -> None:
     shutil.rmtree(lab.folder, ignore_errors=True)
 
 
+@functools.cache
+def _at_end_of(config: pytest.Config) -> None:
+    config.add_cleanup(functools.partial(_take_down, shared_lab()))  # also in a worker, which skips atexit
+
+
 @pytest.fixture
 def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     """The lab, all faults of the test undone afterwards."""
@@ -126,6 +131,6 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
         found = shared_lab()
     except LabError as e:
         pytest.skip(str(e))
-    request.config.add_cleanup(functools.partial(_take_down, found))  # also in a worker, which skips atexit
+    _at_end_of(request.config)
     yield found
     found.restore()

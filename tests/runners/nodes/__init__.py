@@ -1,0 +1,1 @@
+"""Tests of runners/nodes: links, jobs, tails, clocks and locks."""
