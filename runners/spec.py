@@ -119,6 +119,7 @@ class Deployment(Spec):
     env: dict[str, str] = Field(default_factory=dict)
     ready_timeout: Duration = 2400.0
     stop_timeout: Duration = 60.0
+    hang_timeout: Duration = 120.0  # no token for so long with requests in flight is a hang
     cpus: str | None = None  # CPU list of the server, e.g. "0-31"
     client_cpus: str | None = None  # CPU list of the load client, kept off the server's
     vocab: tuple[int, int] = (1000, 30000)  # ordinary token ids for prompts, [low, high)

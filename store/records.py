@@ -26,7 +26,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run(Record):
-    """One execution of a plan, search, profile, check or watch. `state`: planned | running | done."""
+    """One execution of a plan, search, profile, check or watch. `state`: planned | running | collecting | done."""
 
     table: ClassVar[str] = "runs"
     key: ClassVar[tuple[str, ...]] = ("run_id",)
@@ -512,7 +512,7 @@ class ClockOffset(Record):
     wall_ns: int  # the owner's clock when measured
     offset_ns: int
     error_ns: int
-    mono_offset_ns: int | None = None  # node wall minus node monotonic, at the same moment
+    mono_offset_ns: int | None = None  # the same for the monotonic clocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""One file per engine: commands per rank, where it answers, what describes it. A new engine is a file and a line here."""
+"""One file per engine: commands per rank, where it answers, what describes it. A new one is a file and a line here."""
 
 from __future__ import annotations
 

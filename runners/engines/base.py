@@ -1,4 +1,4 @@
-"""What an engine must be able to say. One file per engine implements `Engine`; runners/engines/__init__.py lists them."""
+"""What an engine must be able to say. One file per engine implements `Engine`; the package lists them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,222 @@
+"""The command line. Every verb works without the TUI; everything heavy is imported by the verb that needs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from console.verbs import Place
+
+app = typer.Typer(
+    no_args_is_help=False,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    help="Tune LLM inference over GPU nodes: run, watch, compare, export. Without a verb: the console.",
+)
+
+Config = Annotated[Path | None, typer.Option("--config", help="twinrail.toml; default ./twinrail.toml")]
+Demo = Annotated[bool, typer.Option("--demo", help="use the embedded lab instead of real nodes")]
+AsJson = Annotated[bool, typer.Option("--json", help="one JSON document on stdout")]
+Foreground = Annotated[bool, typer.Option("--foreground", help="run the owner inside this process")]
+
+
+def _leave(code: int) -> None:
+    raise typer.Exit(code)
+
+
+@app.callback(invoke_without_command=True)
+def console(ctx: typer.Context, config: Config = None, demo: Demo = False, version: bool = False) -> None:
+    """The console (TUI); starts or finds the owner."""
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"twinrail {installed('twinrail')}")
+        _leave(0)
+    if ctx.invoked_subcommand is None:
+        from console.verbs.tui import open_console
+
+        _leave(open_console(Place(config, demo)))
+
+
+@app.command()
+def demo(
+    headless: Annotated[bool, typer.Option(help="run the tour without the console and print its summary")] = False,
+    as_json: AsJson = False,
+    keep: Annotated[bool, typer.Option(help="leave the embedded lab up")] = False,
+) -> None:
+    """Embedded two-node lab and the console: no GPU, no root, no sshd. Everything it shows is simulated."""
+    from console.verbs.demo import run_demo
+
+    _leave(run_demo(headless=headless, as_json=as_json, keep=keep))
+
+
+@app.command()
+def check(config: Config = None, demo: Demo = False, deployment: str | None = None, as_json: AsJson = False) -> None:
+    """Preflight on all nodes; the RDMA gate of a living deployment, else unknown."""
+    from console.verbs.check import run_check
+
+    _leave(run_check(Place(config, demo), deployment, as_json=as_json))
+
+
+@app.command()
+def run(
+    what: Annotated[list[str], typer.Argument(help="a plan, or one or more cases")],
+    deployment: Annotated[str | None, typer.Option("--deployment", "-d")] = None,
+    repeats: Annotated[int | None, typer.Option(min=1, max=1000)] = None,
+    config: Config = None,
+    demo: Demo = False,
+    as_json: AsJson = False,
+    foreground: Foreground = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="show the exact commands and the duration, do nothing")
+    ] = False,
+    keep: Annotated[bool, typer.Option(help="leave the server up afterwards")] = False,
+    why: Annotated[str | None, typer.Option(help="what changes and what you expect, for the notes")] = None,
+    gate_override: Annotated[
+        str | None, typer.Option(help="pass a refusing RDMA gate, with the reason in words")
+    ] = None,
+) -> None:
+    """Run a plan or cases. Ctrl-C once stops cleanly and keeps all data, twice leaves at once."""
+    from console.verbs.run import RunRequest, run_run
+
+    request = RunRequest(what, deployment, repeats, keep=keep, why=why, gate_override=gate_override)
+    place = Place(config, demo)
+    _leave(run_run(place, request, as_json=as_json, foreground=foreground, dry_run=dry_run))
+
+
+@app.command()
+def resume(
+    run_id: Annotated[str | None, typer.Argument(help="default: every unfinished run")] = None,
+    config: Config = None,
+    demo: Demo = False,
+    as_json: AsJson = False,
+    foreground: Foreground = False,
+) -> None:
+    """Go on after a crash: done attempts stay, a broken one is repeated."""
+    from console.verbs.run import run_resume
+
+    _leave(run_resume(Place(config, demo), run_id, as_json=as_json, foreground=foreground))
+
+
+@app.command()
+def runs(config: Config = None, demo: Demo = False, as_json: AsJson = False) -> None:
+    """List past and present runs."""
+    from console.verbs.show import list_runs
+
+    _leave(list_runs(Place(config, demo), as_json=as_json))
+
+
+@app.command()
+def show(
+    run_id: Annotated[str, typer.Argument(metavar="RUN")],
+    config: Config = None,
+    demo: Demo = False,
+    as_json: AsJson = False,
+    manifest: Annotated[bool, typer.Option(help="the environment as variables")] = False,
+    commands: Annotated[bool, typer.Option(help="every command as executed")] = False,
+) -> None:
+    """One run: its attempts with their windows and figures."""
+    from console.verbs.show import show_run
+
+    _leave(show_run(Place(config, demo), run_id, as_json=as_json, manifest=manifest, commands=commands))
+
+
+@app.command()
+def sql(
+    query: Annotated[str, typer.Argument(help="one SELECT")],
+    config: Config = None,
+    demo: Demo = False,
+    as_json: AsJson = False,
+) -> None:
+    """Query the store, live or past."""
+    from console.verbs.show import run_sql
+
+    _leave(run_sql(Place(config, demo), query, as_json=as_json))
+
+
+@app.command()
+def jobs(
+    config: Config = None,
+    demo: Demo = False,
+    as_json: AsJson = False,
+    reap: Annotated[
+        bool, typer.Option(help="remove the folders of finished jobs; what still runs is left alone")
+    ] = False,
+) -> None:
+    """Detached jobs on the nodes."""
+    from console.verbs.jobs import run_jobs
+
+    _leave(run_jobs(Place(config, demo), reap=reap, as_json=as_json))
+
+
+@app.command()
+def up(deployment: str, config: Config = None, demo: Demo = False, as_json: AsJson = False) -> None:
+    """Start a deployment without a benchmark, and wait until it is ready."""
+    from console.verbs.updown import run_up
+
+    _leave(run_up(Place(config, demo), deployment, as_json=as_json))
+
+
+@app.command()
+def down(deployment: str, config: Config = None, demo: Demo = False, as_json: AsJson = False) -> None:
+    """Stop a deployment."""
+    from console.verbs.updown import run_down
+
+    _leave(run_down(Place(config, demo), deployment, as_json=as_json))
+
+
+@app.command()
+def trust(node: str, config: Config = None, demo: Demo = False) -> None:
+    """Show a node's host key and, if accepted, remember it."""
+    from console.trust import trust as trust_node
+    from console.verbs import say
+
+    known = Place(config, demo).inventory().node(node)
+    _leave(trust_node(known, lambda question: typer.confirm(question, default=False, err=True), say))
+
+
+@app.command()
+def read(
+    files: Annotated[list[Path] | None, typer.Argument()] = None,
+    kind: Annotated[str | None, typer.Option("--as", help="take the files for this kind")] = None,
+    kinds: Annotated[bool, typer.Option("--kinds", help="list the kinds, their columns and event names")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Read captured output offline: rows, events, gate verdict."""
+    from console.read import read as read_files
+
+    _leave(read_files(files or [], kind=kind, json_out=as_json, list_kinds=kinds))
+
+
+@app.command(name="import")
+def import_(file: Path, as_json: AsJson = False) -> None:
+    """An existing launch script, docker command or compose file -> a deployment. Nothing of it is executed."""
+    from console.importing import import_file
+
+    _leave(import_file(file, json_out=as_json))
+
+
+@app.command()
+def analyze(files: list[Path], as_json: AsJson = False) -> None:
+    """Analyse torch traces or nsys exports offline."""
+    from console.analyze import analyze as analyze_files
+
+    _leave(analyze_files(files, json_out=as_json))
+
+
+def main() -> None:
+    """Entry of the `twinrail` script. Known errors end in one line that says what to do; exit codes as documented."""
+    from console.verbs import fail_code, say_error
+
+    try:
+        app(prog_name="twinrail")
+    except Exception as e:
+        code = fail_code(e)
+        if code is None:
+            raise
+        say_error(e)
+        sys.exit(code)

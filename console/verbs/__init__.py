@@ -1,0 +1,133 @@
+"""One file per group of verbs; here is what they share: where to work, how to print, how to fail."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from runners.session import Session
+    from runners.spec import Inventory
+
+DONE, NEGATIVE, USAGE, INFRASTRUCTURE = 0, 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which configuration a verb works with."""
+
+    config: Path | None = None
+    demo: bool = False
+
+    def inventory(self) -> Inventory:
+        """The configuration; with `demo` that of the embedded lab, started if need be. Raises ConfigError, LabError."""
+        from runners.spec import ConfigError, load_inventory
+
+        if self.demo:
+            if self.config is not None:
+                raise ConfigError("--demo brings its own configuration; leave out --config")
+            from runners.lab.control import start
+
+            folder = demo_folder()
+            start(folder)
+            return load_inventory(folder / "twinrail.toml")
+        return load_inventory(self.config or default_config())
+
+
+def default_config() -> Path:
+    """./twinrail.toml if it is there, else the one in the user's config folder."""
+    here = Path("twinrail.toml")
+    if here.exists():
+        return here
+    from platformdirs import user_config_path
+
+    mine = user_config_path("twinrail") / "twinrail.toml"
+    return mine if mine.exists() else here
+
+
+def demo_folder() -> Path:
+    """Where the embedded lab lives: $TWINRAIL_DEMO_DIR, else the user's state folder."""
+    if chosen := os.environ.get("TWINRAIL_DEMO_DIR"):
+        return Path(chosen)
+    from platformdirs import user_state_path
+
+    return user_state_path("twinrail") / "demo"
+
+
+def say(text: str) -> None:
+    """Progress and explanations: to stderr, so that stdout holds nothing but the answer."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def out(text: str) -> None:
+    """The answer, to stdout."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def out_json(document: dict[str, Any]) -> None:
+    """One JSON document with its schema number; NaN and infinities are null."""
+    import orjson
+
+    out(orjson.dumps({"schema": 1, **document}, option=orjson.OPT_INDENT_2).decode())
+
+
+def say_error(error: BaseException) -> None:
+    """One line that says what, where and what to do next; the terminal is safe from what is in it."""
+    from store.masking import mask_text
+    from store.text import plain
+
+    say("twinrail: " + plain(mask_text(str(error) or type(error).__name__)))
+
+
+def fail_code(error: BaseException) -> int | None:
+    """Exit code for an error that is nobody's bug; None for one that is ours."""
+    from runners.lab.control import LabError
+    from runners.nodes.link import NodeError
+    from runners.spec import ConfigError
+    from store.errors import StoreError
+
+    if isinstance(error, ConfigError):
+        return USAGE
+    if isinstance(error, (StoreError, NodeError, LabError, OSError)):
+        return INFRASTRUCTURE
+    return None
+
+
+def run_async(work: Coroutine[Any, Any, int]) -> int:
+    """Run a verb's coroutine; its exit code."""
+    return asyncio.run(work)
+
+
+@contextlib.asynccontextmanager
+async def session_of(inventory: Inventory, *, foreground: bool) -> AsyncIterator[Session]:
+    """A session that can order: attached to an owner (started if none lives), or the owner in this process."""
+    from runners import session
+
+    made = session.foreground(inventory) if foreground else session.attached(inventory, start=True)
+    async with made as s:
+        yield s
+
+
+def number(value: Any, form: str = ".1f", missing: str = "–") -> str:
+    """A figure for a table; a missing one is shown as missing, never as zero."""
+    return missing if value is None else format(value, form)
+
+
+def print_table(columns: list[str], rows: list[list[str]], write: Callable[[str], None] = out) -> None:
+    """A plain text table: left-aligned names, right-aligned figures, control characters neutralised."""
+    from store.text import plain
+
+    cells = [[plain(c) for c in row] for row in rows]
+    widths = [max([len(c), *(len(r[i]) for r in cells)]) for i, c in enumerate(columns)]
+    numeric = [bool(cells) and all(r[i][:1].isdigit() or r[i] in ("–", "") for r in cells) for i in range(len(columns))]
+    for row in [columns, *cells]:
+        parts = [c.rjust(w) if right else c.ljust(w) for c, w, right in zip(row, widths, numeric, strict=True)]
+        write("  ".join(parts).rstrip())

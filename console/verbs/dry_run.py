@@ -1,0 +1,81 @@
+"""`run --dry-run`: the exact commands and how long it will take; nothing is contacted and nothing is changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from console.verbs import DONE, out, out_json
+
+if TYPE_CHECKING:
+    from console.verbs.run import RunRequest
+    from runners.spec import Case, Deployment, Inventory, Node
+
+
+def show_plan(inventory: Inventory, request: RunRequest, *, as_json: bool) -> int:
+    """Print every command that the run would execute, labelled planned. Raises ConfigError for unknown names."""
+    document = plan_document(inventory, request)
+    if as_json:
+        out_json(document)
+        return DONE
+    out(f"deployment {document['deployment']}: planned, not executed")
+    for c in document["commands"]:
+        env = " ".join(f"{k}={v}" for k, v in c["env"].items())
+        out(f"# {c['purpose']} on {c['node']}" + (f"   env: {env}" if env else ""))
+        out(c["text"])
+    for a in document["attempts"]:
+        out(f"attempt {a['ordinal']}: {a['case']} repeat {a['repeat']}, at most {a['budget_s']:.0f} s")
+    out(
+        f"duration: at most {document['longest_s'] / 60:.0f} min by the cases' budgets, and a server start of "
+        f"up to {document['ready_timeout_s'] / 60:.0f} min"
+    )
+    return DONE
+
+
+def plan_document(inventory: Inventory, request: RunRequest) -> dict[str, Any]:
+    """The plan as JSON: commands with node, argv text and masked env; attempts in order; time bounds in seconds."""
+    from runners.engines import ENGINES
+    from runners.flows.order_of_work import attempts_of, cases_of
+    from store.masking import mask_env
+    from store.text import shell_line
+
+    cases, dep_name, repeats, how = cases_of(inventory, request.what)
+    dep = inventory.deployment(request.deployment or dep_name)
+    nodes = inventory.nodes_of(dep)
+    attempts = attempts_of("planned", cases, request.repeats or repeats or 1, how)
+    commands = [
+        {"purpose": "server", "node": c.node.name, "text": shell_line(c.argv), "env": mask_env(c.env)}
+        for c in ENGINES[dep.engine].commands(dep, nodes, _planned_path)
+    ]
+    commands += [_client(case, dep, nodes[0]) for case in cases]
+    budgets = {c.label: c.budget for c in cases}
+    return {
+        "label": "planned",
+        "deployment": dep.name,
+        "commands": commands,
+        "attempts": [
+            {"ordinal": a.ordinal, "case": a.case_name, "repeat": a.repeat, "budget_s": budgets[a.case_name]}
+            for a in attempts
+        ],
+        "longest_s": sum(budgets[a.case_name] for a in attempts),
+        "ready_timeout_s": dep.ready_timeout,
+    }
+
+
+def _planned_path(node: Node, script: str) -> str:
+    from runners.cluster import script_body, script_name
+
+    return f"{node.root}/bin/{script_name(script, script_body(script))}"
+
+
+def _client(case: Case, dep: Deployment, node: Node) -> dict[str, Any]:
+    import orjson
+
+    from runners.clients import loadgen
+    from runners.engines import ENGINES
+    from store.text import shell_line
+
+    url = ENGINES[dep.engine].url(dep, [node])
+    spec = loadgen.masked(loadgen.spec_of(case, url=url, model=dep.served_model or dep.model, dep=dep, seed=0))
+    argv = [dep.python or node.python, _planned_path(node, "loadgen.py"), "--spec", "-"]
+    text = f"{shell_line(argv)} <<'SPEC'\n{orjson.dumps(spec).decode()}\nSPEC"
+    return {"purpose": f"bench {case.label}", "node": node.name, "text": text, "env": {}}

@@ -1,0 +1,144 @@
+"""`run` and `resume`: order it, follow it, print what came out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from console.verbs import DONE, INFRASTRUCTURE, NEGATIVE, Place, out, out_json, run_async, say, session_of
+from console.verbs.show import print_document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from runners.session import Session
+    from runners.spec import Inventory
+
+POLL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What `run` was asked for."""
+
+    what: list[str]
+    deployment: str | None = None
+    repeats: int | None = None
+    keep: bool = False
+    why: str | None = None
+    gate_override: str | None = None
+
+    def params(self) -> dict[str, Any]:
+        """As an order's parameters."""
+        asked = {
+            "what": self.what,
+            "deployment": self.deployment,
+            "repeats": self.repeats,
+            "keep": self.keep,
+            "why": self.why,
+            "gate_override": self.gate_override,
+        }
+        return {k: v for k, v in asked.items() if v is not None}
+
+
+def run_run(place: Place, request: RunRequest, *, as_json: bool, foreground: bool, dry_run: bool) -> int:
+    """Exit code: 0 every attempt OK, 1 some ended otherwise, 3 could not be carried out."""
+    inventory = place.inventory()
+    if dry_run:
+        from console.verbs.dry_run import show_plan
+
+        return show_plan(inventory, request, as_json=as_json)
+    return run_async(_run(inventory, request, as_json=as_json, foreground=foreground))
+
+
+async def _run(inventory: Inventory, request: RunRequest, *, as_json: bool, foreground: bool) -> int:
+    from runners.flows.order_of_work import cases_of
+
+    cases_of(inventory, request.what)  # bad usage is told before anything is started
+    async with session_of(inventory, foreground=foreground) as session:
+        answer = await session.order("start_run", **request.params())
+        run_id = str(answer["run_id"])
+        say(f"run {run_id}: {answer['attempts']} attempts, results in {inventory.results_path / run_id}")
+        return await follow(session, run_id, as_json=as_json)
+
+
+def run_resume(place: Place, run_id: str | None, *, as_json: bool, foreground: bool) -> int:
+    """Exit code as of `run`, of the worst run that was resumed."""
+    return run_async(_resume(place.inventory(), run_id, as_json=as_json, foreground=foreground))
+
+
+async def _resume(inventory: Inventory, run_id: str | None, *, as_json: bool, foreground: bool) -> int:
+    async with session_of(inventory, foreground=foreground) as session:  # a new owner resumes by itself
+        rows = await session.rows("runs_list")
+        known = {str(r["run_id"]): r["state"] for r in rows}
+        if run_id is not None and run_id not in known:
+            say(f"twinrail: no run is called {run_id!r}; `twinrail runs` lists them")
+            return INFRASTRUCTURE
+        open_runs = [r for r, state in known.items() if state != "done"]
+        wanted = [run_id] if run_id else open_runs
+        if not wanted:
+            say("nothing to resume: every run is done")
+            if as_json:
+                out_json({"runs": []})
+            return DONE
+        await session.order("resume")
+        return max([await follow(session, r, as_json=as_json) for r in wanted])
+
+
+async def follow(session: Session, run_id: str, *, as_json: bool) -> int:
+    """Print progress until the run is done, then its summary. The first Ctrl-C stops the run, the second leaves."""
+    with _interrupts() as presses:
+        said = ""
+        stopping = False
+        while True:
+            if presses and not stopping:
+                stopping = True
+                say(
+                    "stopping: the client ends its requests, servers are stopped, everything is kept (again: leave now)"
+                )
+                await session.order("stop_run", run_id=run_id)
+            if len(presses) > 1:
+                say(f"left. `twinrail resume {run_id}` follows it again")
+                return INFRASTRUCTURE
+            line, done = await _progress(session, run_id)
+            if line != said:
+                said = line
+                say(line)
+            if done:
+                break
+            await asyncio.sleep(POLL_S)
+    document = await session.document(run_id)
+    if as_json:
+        out_json(document)
+    else:
+        print_document(document)
+        out(f"results: {session.config.results_path / run_id}")
+    return DONE if document["outcome"] == "OK" else NEGATIVE
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[list[int]]:
+    """Collects SIGINTs instead of dying of them."""
+    presses: list[int] = []
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, presses.append, signal.SIGINT)
+    try:
+        yield presses
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+async def _progress(session: Session, run_id: str) -> tuple[str, bool]:
+    run = (await session.rows("run_progress", run_id))[0]
+    head = f"{run['done']}/{run['attempts']} attempts"
+    if run["state"] == "done":
+        return f"{head}, {run['outcome']}{': ' + run['detail'] if run['detail'] else ''}", True
+    if run["state"] == "collecting":
+        return f"{head}, collecting logs and results", False
+    if run["case_name"] is None:
+        return f"{head}, {run['life_state'] or 'checking the nodes'}", False
+    where = run["phase"] or run["life_state"] or "starting"
+    return f"{head}, {run['case_name']} repeat {run['repeat']}: {where}", False

@@ -1,0 +1,119 @@
+"""The nodes of an inventory as the owner holds them: links, folders, scripts, clocks, and their states in the store."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import shlex
+import time
+from collections.abc import Coroutine
+from importlib import resources
+from pathlib import PurePosixPath
+
+from runners.nodes.clock import measure
+from runners.nodes.link import Link, NodeError, open_link
+from runners.spec import Inventory, Node
+from store.database import Store
+from store.records import ClockOffset, NodeState
+
+log = logging.getLogger("twinrail.cluster")
+
+CLOCK_EVERY_S = 60.0
+
+
+def script_name(script: str, body: bytes) -> str:
+    """File name of a payload script on a node; the hash lets old and new live side by side while a job still runs."""
+    return f"{script.removesuffix('.py')}-{hashlib.sha256(body).hexdigest()[:10]}.py"
+
+
+def script_body(script: str) -> bytes:
+    """The bytes of a script in runners/payload."""
+    return resources.files("runners.payload").joinpath(script).read_bytes()
+
+
+class Cluster:
+    """Links are opened when first asked for and kept. All methods belong to one event loop."""
+
+    def __init__(self, inventory: Inventory, store: Store) -> None:
+        self.inventory = inventory
+        self.store = store
+        self._links: dict[str, Link] = {}
+        self._roots: dict[str, str] = {}
+        self._pushed: set[tuple[str, str]] = set()
+        self._opening: dict[str, asyncio.Lock] = {}
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def link(self, name: str) -> Link:
+        """The link to a node, opened if need be. Raises NodeError with what to do next."""
+        async with self._opening.setdefault(name, asyncio.Lock()):
+            if name not in self._links:
+                self._links[name] = open_link(self.inventory.node(name), self._state_changed)
+            return self._links[name]
+
+    async def root(self, name: str) -> str:
+        """Absolute path of twinrail's folder on the node."""
+        if name not in self._roots:
+            link = await self.link(name)
+            folder = self.inventory.node(name).root
+            done = await link.run(f"mkdir -p {shlex.quote(folder)}/bin && cd {shlex.quote(folder)} && pwd -P")
+            path = done.stdout.decode(errors="replace").strip()
+            if done.exit_code != 0 or not path.startswith("/"):
+                why = done.stderr.decode(errors="replace").strip()[:200]
+                raise NodeError("space", f"{name}: cannot make {folder}: {why}. Set root = in [[nodes]].")
+            self._roots[name] = path
+        return self._roots[name]
+
+    async def push(self, name: str, script: str) -> str:
+        """Put a payload script on the node, once for each version; its absolute path there."""
+        body = script_body(script)
+        path = str(PurePosixPath(await self.root(name)) / "bin" / script_name(script, body))
+        if (name, path) not in self._pushed:
+            await (await self.link(name)).put(body, path, 0o644)
+            self._pushed.add((name, path))
+        return path
+
+    def planned_path(self, node: Node, script: str) -> str:
+        """Where a script will lie, said without asking the node (for dry runs)."""
+        root = self._roots.get(node.name, node.root)
+        return f"{root}/bin/{script_name(script, script_body(script))}"
+
+    def watch_clocks(self, names: list[str], run_id: str | None) -> None:
+        """Measure the clocks of these nodes now and every minute, until `close`."""
+        for name in names:
+            self._spawn(self._clock_loop(name, run_id))
+
+    async def _clock_loop(self, name: str, run_id: str | None) -> None:
+        while True:
+            try:
+                link = await self.link(name)
+                reading = await measure(link)
+                row = ClockOffset(
+                    run_id=run_id,
+                    node=name,
+                    wall_ns=time.time_ns(),
+                    offset_ns=reading.offset_ns,
+                    error_ns=reading.error_ns,
+                    mono_offset_ns=reading.mono_offset_ns,
+                )
+                await self.store.commit([row])
+            except NodeError as e:
+                log.warning("clock of %s not measured: %s", name, e)
+            await asyncio.sleep(CLOCK_EVERY_S)
+
+    def _state_changed(self, link: Link) -> None:
+        detail = str(link.error) if link.error else None
+        self.store.write([NodeState(node=link.node.name, state=str(link.state), detail=detail, wall_ns=time.time_ns())])
+
+    def _spawn(self, coro: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(coro)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def close(self) -> None:
+        """Stop the background work and close every link; jobs on the nodes go on."""
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await asyncio.gather(*(link.close() for link in self._links.values()), return_exceptions=True)
+        self._links.clear()

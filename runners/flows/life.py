@@ -1,0 +1,262 @@
+"""A server life: find the one that is up, or start one rank by rank, and prove it ready by a real generation."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from runners.engines import ENGINES
+from runners.engines.base import RankCommand, fingerprint
+from runners.flows.manifest import flatten
+from runners.flows.outcome import Reason, decide
+from runners.flows.services import Services
+from runners.ingest import Feed
+from runners.launchers.process import start_ranks
+from runners.nodes import jobs
+from runners.nodes.link import NodeError
+from runners.spec import Deployment, Node
+from store.queries import literal
+from store.records import Life, Variable
+
+ASK_EVERY_S = 1.0
+EXTERNAL_READY_S = 30.0
+# What a fatal log event means for the attempt (names: `twinrail read --kinds`); any other is an engine crash.
+FATAL_OUTCOME = {"oom": "OOM", "engine_start_failed": "START_FAILED"}
+
+
+class LifeFailedError(Exception):
+    """The server did not come up, or is no longer ours. `reasons` say why."""
+
+    def __init__(self, reasons: Sequence[Reason]) -> None:
+        self.outcome, self.detail = decide(reasons)
+        super().__init__(f"{self.outcome}: {self.detail}")
+
+
+@dataclass(slots=True)
+class LifeHandle:
+    """A living server and what is known of it."""
+
+    life: Life
+    dep: Deployment
+    nodes: list[Node]
+    commands: list[RankCommand]
+    feeds: list[Feed] = field(default_factory=list)
+    model: str = ""
+    stopping: bool = False
+
+    @property
+    def url(self) -> str:
+        return self.life.url or ""
+
+    def trouble(self) -> list[Reason]:
+        """Why this server is no longer fit to serve; empty while it is."""
+        reasons = []
+        for feed in self.feeds:
+            who = f"rank {feed.job.rank} on {feed.job.node}"
+            reasons += [
+                Reason(FATAL_OUTCOME.get(e.name, "ENGINE_CRASH"), f"{who}: {e.name}: {e.detail or ''}".strip(": "))
+                for e in feed.fatal[:3]
+            ]
+            status = feed.status
+            if status is None or self.stopping:
+                continue
+            if status.state == "gone":
+                reasons.append(
+                    Reason("NODE_LOST", f"{who} is gone without an exit code (killed, or the node went down)")
+                )
+            elif status.state == "exited":
+                reasons.append(Reason("ENGINE_CRASH", f"{who} exited with code {status.exit_code}"))
+        return reasons
+
+
+class Lives:
+    """The server lives of one owner."""
+
+    def __init__(self, services: Services) -> None:
+        self.services = services
+        self.handles: dict[str, LifeHandle] = {}  # by deployment
+
+    async def ensure(self, dep: Deployment, run_id: str, cancel: asyncio.Event) -> LifeHandle:
+        """A ready server of this deployment: the one that is up when it is the same, else a new one.
+
+        Raises:
+            LifeFailedError: it did not come up; whatever was started is stopped.
+            NodeError: a node could not be reached at all.
+        """
+        engine = ENGINES[dep.engine]
+        nodes = self.services.inventory.nodes_of(dep)
+        for node in nodes:
+            await self.services.cluster.root(node.name)
+        commands = engine.commands(dep, nodes, self.services.cluster.planned_path)
+        mark = fingerprint(commands) if commands else (dep.url or "")
+        old = self._living(dep.name)
+        if old is not None:
+            handle = self._adopt(old, dep, nodes, commands)
+            if old.fingerprint == mark and await self._fit(handle, cancel):
+                return handle
+            if handle.life.state != "gone":
+                await self.stop(handle, "OK", "the deployment changed")
+        life = Life(
+            life_id=f"{run_id}.L{self._count(run_id) + 1}",
+            run_id=run_id,
+            deployment=dep.name,
+            external=not commands,
+            simulated=engine.simulated,
+            url=engine.url(dep, nodes),
+            engine=dep.engine,
+            fingerprint=mark,
+            started_wall_ns=time.time_ns(),
+        )
+        handle = LifeHandle(life, dep, nodes, commands)
+        self.handles[dep.name] = handle
+        await self._port_free(handle)
+        await self.services.store.commit([life])
+        await self._bring_up(handle, cancel)
+        return handle
+
+    async def stop(self, handle: LifeHandle, outcome: str, detail: str) -> None:
+        """Stop every rank (never a server that is not ours), and record the end. Safe to call twice."""
+        handle.stopping = True
+        self.handles.pop(handle.dep.name, None)
+        ranks = self.services.store.query(
+            f"select node, job_id from jobs where life_id = {literal(handle.life.life_id)} and kind = 'server' "
+            "order by rank desc"
+        )
+        failures = await asyncio.gather(
+            *(self._stop_rank(handle.dep, str(node), str(job_id)) for node, job_id in ranks.rows),
+            return_exceptions=True,
+        )
+        left = [str(f) for f in failures if isinstance(f, NodeError)]
+        if left:
+            detail = "; ".join([detail, "not stopped: " + ", ".join(left)])
+        row = replace(handle.life, state="gone", ended_wall_ns=time.time_ns(), outcome=outcome, detail=detail or None)
+        handle.life = row
+        await self.services.store.commit([row])
+        for failure in failures:
+            if isinstance(failure, BaseException) and not isinstance(failure, NodeError):
+                raise failure
+
+    async def _stop_rank(self, dep: Deployment, node: str, job_id: str) -> None:
+        await jobs.stop(await self.services.cluster.link(node), job_id, dep.stop_timeout)
+
+    async def stop_deployment(self, dep: Deployment, detail: str) -> None:
+        """Stop the living server of a deployment, if there is one; also one that an earlier owner started."""
+        handle = self.handles.get(dep.name)
+        if handle is None and (life := self._living(dep.name)) is not None:
+            handle = LifeHandle(life, dep, self.services.inventory.nodes_of(dep), [])
+        if handle is not None:
+            await self.stop(handle, "OK", detail)
+
+    def _living(self, deployment: str) -> Life | None:
+        table = self.services.store.query(
+            f"from lives where deployment = {literal(deployment)} and state in ('starting', 'ready') "
+            "order by started_wall_ns desc limit 1"
+        )
+        return Life(**table.dicts()[0]) if table.rows else None
+
+    def _count(self, run_id: str) -> int:
+        return int(self.services.store.query(f"select count(*) from lives where run_id = {literal(run_id)}").rows[0][0])
+
+    def _adopt(self, life: Life, dep: Deployment, nodes: list[Node], commands: list[RankCommand]) -> LifeHandle:
+        """A handle on a life from the store, its jobs followed from where the last owner stopped reading."""
+        if dep.name in self.handles and self.handles[dep.name].life.life_id == life.life_id:
+            return self.handles[dep.name]
+        handle = LifeHandle(life, dep, nodes, commands)
+        self.handles[dep.name] = handle
+        return handle
+
+    async def _fit(self, handle: LifeHandle, cancel: asyncio.Event) -> bool:
+        """Whether an old server is still up. One that was only starting is brought up further."""
+        try:
+            await self._bring_up(handle, cancel)
+        except LifeFailedError:
+            return False
+        return True
+
+    async def _bring_up(self, handle: LifeHandle, cancel: asyncio.Event) -> None:
+        """Start what does not run yet, wait for the first real token, record `ready`. Stops everything on failure."""
+        services = self.services
+        try:
+            if not handle.feeds and handle.commands:
+                handle.feeds = await start_ranks(
+                    services.cluster,
+                    services.ingest,
+                    services.store,
+                    handle.life,
+                    handle.dep,
+                    handle.commands,
+                    handle.life.run_id,
+                )
+            await self._wait_ready(handle, cancel)
+        except (LifeFailedError, NodeError) as e:
+            failed = e if isinstance(e, LifeFailedError) else LifeFailedError([Reason("START_FAILED", str(e))])
+            await self.stop(handle, failed.outcome, failed.detail)
+            raise failed from e
+
+    async def _wait_ready(self, handle: LifeHandle, cancel: asyncio.Event) -> None:
+        dep, services = handle.dep, self.services
+        limit = min(dep.ready_timeout, EXTERNAL_READY_S) if handle.life.external else dep.ready_timeout
+        deadline = time.monotonic() + limit
+        said = "no answer yet"
+        while True:
+            if cancel.is_set():
+                raise LifeFailedError([Reason("CANCELLED", "stopped while the server was starting")])
+            if trouble := handle.trouble():
+                raise LifeFailedError([*trouble, Reason("START_FAILED", "")])
+            try:
+                model = dep.served_model or ("" if handle.life.external else dep.model)
+                answer = await services.ask(
+                    handle.nodes[0], dep, "generate", handle.url, dep.served_model or "", str(dep.vocab[0]), "30"
+                )
+            except NodeError as e:
+                if e.kind not in ("lost", "timeout"):
+                    raise
+                answer = {"ok": False, "detail": str(e)}
+            if answer.get("ok"):
+                handle.model = str(answer.get("model") or model)
+                break
+            said = str(answer.get("detail") or said)
+            if time.monotonic() > deadline:
+                raise LifeFailedError(
+                    [Reason("START_FAILED", f"no token within {limit:.0f} s; the last answer was: {said}")]
+                )
+            await self._pause(ASK_EVERY_S)
+        if handle.life.state != "ready":
+            handle.life = replace(handle.life, state="ready", ready_wall_ns=time.time_ns())
+            await services.store.commit([handle.life, *await self._described(handle)])
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleep, but wake at once when bytes arrive: a fatal line must not wait for the next poll."""
+        changed = self.services.ingest.changed
+        try:
+            async with asyncio.timeout(seconds), changed:
+                await changed.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(0.2)
+
+    async def _described(self, handle: LifeHandle) -> list[Variable]:
+        """What the running server says of itself, as manifest variables."""
+        paths = ENGINES[handle.dep.engine].info_paths()
+        try:
+            answer = await self.services.ask(handle.nodes[0], handle.dep, "get", handle.url, *paths)
+        except NodeError:
+            return []
+        return flatten("server", answer.get("json"), handle.life, handle.nodes[0].name) if answer.get("ok") else []
+
+    async def _port_free(self, handle: LifeHandle) -> None:
+        """A server that already listens there would answer in place of ours: refuse to start beside it."""
+        if handle.life.external:
+            return
+        port = f"{handle.dep.port:04X}"
+        link = await self.services.cluster.link(handle.nodes[0].name)
+        done = await link.run(f"cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -i ':{port} [0-9A-F]*:0000 0A'")
+        if done.exit_code == 0:
+            detail = (
+                f"port {handle.dep.port} on {handle.nodes[0].name} is held by a server that is not ours; stop it "
+                "(`ss -ltnp` names it) or choose another port"
+            )
+            await self.stop(handle, "START_FAILED", detail)
+            raise LifeFailedError([Reason("START_FAILED", detail)])

@@ -1,0 +1,282 @@
+"""A run: check, probes, then every attempt in order on a living server; collect, export, clean up whatever happens.
+
+Everything is idempotent and driven by what the store and the nodes say, so `resume` is the same code: done attempts are
+skipped, a client that still runs is taken over, a broken attempt is repeated under a new id.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from runners.flows import check, gate, manifest
+from runners.flows.attempt import AttemptFlow
+from runners.flows.collect import collect
+from runners.flows.life import LifeFailedError, LifeHandle, Lives
+from runners.flows.outcome import DIRTY, Reason
+from runners.flows.services import Services
+from runners.flows.telemetry import Telemetry
+from runners.nodes import jobs, lock
+from runners.nodes.link import NodeError
+from runners.spec import Case, Deployment
+from store.queries import literal
+from store.records import Attempt, Job, Phase, Run
+
+log = logging.getLogger("twinrail.run")
+
+KEEP_ALIVE_S = 60.0
+TTL_S = 1800
+
+
+class RunFlow:
+    """Carries one run from planned to done."""
+
+    def __init__(self, services: Services, lives: Lives, run: Run, dep: Deployment) -> None:
+        self.services = services
+        self.lives = lives
+        self.row = run
+        self.dep = dep
+        options = orjson.loads(run.spec) if run.spec else {}
+        self.keep = bool(options.get("keep"))
+        self.gate_override: str | None = options.get("gate_override")
+        self.cancel = asyncio.Event()
+        self.nodes = services.inventory.nodes_of(dep)
+        self.telemetry = Telemetry(services, run.run_id, dep, self.nodes)
+        self._locked: list[str] = []
+
+    async def run(self) -> Run:
+        """The finished run. Never raises for what happens on nodes: that becomes its outcome."""
+        keeper = asyncio.create_task(self._keep_jobs())
+        try:
+            if self.row.state != "collecting":
+                outcome, detail = await self._outcome()
+                await self._close_attempts(outcome, detail)
+                await self._state("collecting", outcome=outcome, detail=detail or None)
+            await self._clean_up()
+        finally:
+            keeper.cancel()
+        await collect(self.services, self.row)
+        await self._state("done", ended_wall_ns=time.time_ns())
+        return self.row
+
+    async def _outcome(self) -> tuple[str, str]:
+        try:
+            return await self._work()
+        except NodeError as e:
+            return "START_FAILED", str(e)
+
+    async def _state(self, state: str, **changes: Any) -> None:
+        self.row = replace(self.row, state=state, **changes)
+        await self.services.store.commit([self.row])
+
+    # -- work
+
+    async def _work(self) -> tuple[str, str]:
+        services, run = self.services, self.row
+        if refused := await self._check():
+            return refused
+        await self._lock_nodes()
+        self.row = replace(run, state="running", clock_node=self.nodes[0].name)
+        facts = [*manifest.asked(run.run_id, self.dep, self.nodes)]
+        facts += await manifest.gather_facts(services, self.nodes, run.run_id)
+        known = services.store.query(f"select 1 from variables where run_id = {literal(run.run_id)} limit 1").rows
+        await services.store.commit([self.row] if known else [self.row, *facts])
+        services.cluster.watch_clocks([n.name for n in self.nodes], run.run_id)
+        await self.telemetry.start()
+        worst = ("OK", "")
+        for attempt in await self._open_attempts():
+            if self.cancel.is_set():
+                return "CANCELLED", "stopped by the operator"
+            done = await self._attempt(attempt)
+            if done.outcome != "OK" and worst[0] == "OK":
+                worst = (done.outcome or "CLIENT_ERROR", f"{done.case_name} repeat {done.repeat}: {done.detail or ''}")
+            if done.outcome in ("START_FAILED", "GATE_FAILED"):
+                return worst  # the next attempt would meet the same wall
+        return worst
+
+    async def _check(self) -> tuple[str, str] | None:
+        """Preflight verdicts into the store; the first failure refuses the run. A resumed run is not refused."""
+        gates = await check.preflight(self.services, self.dep, self.row.run_id)
+        await self.services.store.commit(gates)
+        failed = [g for g in gates if g.status == "fail"]
+        if failed and self.row.state == "planned":
+            said = "; ".join(f"{g.node} {g.name}: {g.detail}. {g.fix or ''}".strip() for g in failed)
+            return "START_FAILED", f"check: {said}"
+        return None
+
+    async def _lock_nodes(self) -> None:
+        for node in self.nodes:
+            link = await self.services.cluster.link(node.name)
+            await lock.acquire(link, self.row.run_id, TTL_S)
+            self._locked.append(node.name)
+
+    async def _attempt(self, attempt: Attempt) -> Attempt:
+        """Server first, then the client. A server that does not come up ends the attempt typed."""
+        begun = time.time_ns()
+        try:
+            handle = await self._server(attempt, begun)
+        except LifeFailedError as e:
+            return await self._failed(attempt, e.outcome, e.detail)
+        except NodeError as e:
+            return await self._failed(attempt, "START_FAILED", str(e))
+        try:
+            done = await AttemptFlow(self.services, attempt, handle, self.cancel).run()
+        except NodeError as e:
+            done = await self._failed(attempt, "NODE_LOST" if e.kind == "lost" else "START_FAILED", str(e))
+        late = await asyncio.to_thread(gate.late_evidence, self.services, handle, self.gate_override)
+        if late and done.outcome not in DIRTY:
+            done = replace(done, outcome="GATE_FAILED", detail=f"{late}; {done.outcome}: {done.detail or ''}")
+            await self.services.store.commit([done])
+        if self.gate_override:
+            done = replace(done, flags=[*(done.flags or []), "gate_override"])
+            await self.services.store.commit([done])
+        per_repeat = Case.model_validate_json(attempt.case_spec or "{}").lives == "per_repeat"
+        if done.outcome in DIRTY or handle.trouble():
+            await self.lives.stop(handle, done.outcome or "ENGINE_CRASH", done.detail or "")
+        elif per_repeat and not handle.life.external:
+            await self.lives.stop(handle, "OK", "the case asks for independent lives")
+        return done
+
+    async def _server(self, attempt: Attempt, begun: int) -> LifeHandle:
+        handle = await self.lives.ensure(self.dep, self.row.run_id, self.cancel)
+        launch = Phase(
+            attempt_id=attempt.attempt_id,
+            run_id=self.row.run_id,
+            name="launch",
+            start_wall_ns=begun,
+            end_wall_ns=time.time_ns(),
+        )
+        await self.services.store.commit([launch])
+        await self.telemetry.follow_server(handle)
+        refused = await gate.check_gate(self.services, handle, self.row.run_id, self.gate_override)
+        if refused:
+            await self.lives.stop(handle, "GATE_FAILED", refused)
+            raise LifeFailedError([Reason("GATE_FAILED", refused)])
+        return handle
+
+    async def _failed(self, attempt: Attempt, outcome: str, detail: str) -> Attempt:
+        done = replace(
+            attempt,
+            state="done",
+            outcome=outcome,
+            detail=detail or None,
+            started_wall_ns=attempt.started_wall_ns or time.time_ns(),
+            ended_wall_ns=time.time_ns(),
+            flags=["simulated"] if self.row.simulated else None,
+        )
+        await self.services.store.commit([done])
+        return done
+
+    # -- journal
+
+    async def _open_attempts(self) -> list[Attempt]:
+        """Attempts still to do. One that was running is taken over when its client still has a story to tell."""
+        rows = self.services.store.query(
+            f"from attempts where run_id = {literal(self.row.run_id)} and state in ('planned', 'running') "
+            "order by ordinal"
+        ).dicts()
+        todo = []
+        for attempt in (Attempt(**row) for row in rows):
+            if attempt.state == "running" and not await self._client_tells(attempt):
+                again = replace(
+                    attempt,
+                    attempt_id=f"{attempt.attempt_id}v",
+                    state="planned",
+                    life_id=None,
+                    job_id=None,
+                    node=None,
+                    started_wall_ns=None,
+                )
+                void = replace(attempt, state="void", detail="cut by a crash on our side; repeated")
+                await self.services.store.commit([void, again])
+                attempt = again
+            todo.append(attempt)
+        return todo
+
+    async def _client_tells(self, attempt: Attempt) -> bool:
+        """Whether the client of a running attempt still runs, or has ended by itself with all it had to say."""
+        if attempt.job_id is None or attempt.node is None:
+            return False
+        try:
+            link = await self.services.cluster.link(attempt.node)
+            status = (await jobs.status(link, [attempt.job_id])).get(attempt.job_id)
+        except NodeError:
+            return False
+        return status is not None and (status.state == "running" or status.exit_code == 0)
+
+    async def _close_attempts(self, outcome: str, detail: str) -> None:
+        """What was not begun is done with the run's own reason: every attempt is complete or says why not."""
+        rows = self.services.store.query(
+            f"from attempts where run_id = {literal(self.row.run_id)} and state in ('planned', 'running')"
+        ).dicts()
+        why = "not begun: " + (detail or "the run ended")
+        end = "CANCELLED" if outcome == "OK" else outcome
+        await self.services.store.commit(
+            [
+                replace(Attempt(**row), state="done", outcome=end, detail=why, ended_wall_ns=time.time_ns())
+                for row in rows
+            ]
+        )
+
+    # -- keep and clean
+
+    async def _keep_jobs(self) -> None:
+        """While the owner lives its jobs' time-to-live is pushed ahead, and the node locks with it."""
+        while True:
+            await asyncio.sleep(KEEP_ALIVE_S)
+            for node in self.nodes:
+                alive = [
+                    f.job.job_id
+                    for f in self.services.ingest.feeds.values()
+                    if f.job.node == node.name and not f.drained.is_set()
+                ]
+                try:
+                    link = await self.services.cluster.link(node.name)
+                    await jobs.extend(link, alive, TTL_S)
+                    await lock.extend(link, self.row.run_id, TTL_S)
+                except NodeError as e:
+                    log.warning("%s: time-to-live not extended: %s", node.name, e)
+
+    async def _clean_up(self) -> None:
+        """Stop the server unless it shall stay, stop the probes, read the last bytes, give the nodes back."""
+        if not self.keep:
+            await self.lives.stop_deployment(self.dep, "the run ended")
+        await self._follow_all()
+        await self.telemetry.stop()
+        await self._drain()
+        for name in self._locked:
+            try:
+                await lock.release(await self.services.cluster.link(name), self.row.run_id)
+            except NodeError as e:
+                log.warning("%s: lock not released, it ends by itself: %s", name, e)
+
+    async def _follow_all(self) -> None:
+        """Follow every job of the run, also those that an earlier owner started: their last bytes count too."""
+        rows = self.services.store.query(f"from jobs where run_id = {literal(self.row.run_id)}").dicts()
+        for job in (Job(**row) for row in rows):
+            try:
+                self.services.ingest.follow(await self.services.cluster.link(job.node), job)
+            except NodeError as e:
+                log.warning("%s: not read to the end: %s", job.job_id, e)
+
+    async def _drain(self, limit_s: float = 30.0) -> None:
+        """Until all bytes of this run's ended jobs are rows, or the limit: a dead node must not hold the summary."""
+        waiting = [
+            f
+            for f in self.services.ingest.feeds.values()
+            if f.job.run_id == self.row.run_id and not (self.keep and f.job.kind == "server")
+        ]
+        try:
+            async with asyncio.timeout(limit_s):
+                for feed in waiting:
+                    await feed.drained.wait()
+        except TimeoutError:
+            left = ", ".join(f.job.job_id for f in waiting if not f.drained.is_set())
+            log.warning("not read to the end: %s; `twinrail resume %s` tries again", left, self.row.run_id)
+        for feed in waiting:
+            self.services.ingest.unfollow(feed.job.job_id)

@@ -1,0 +1,80 @@
+"""The probes of a run: detached jobs on every node, followed like any other."""
+
+from __future__ import annotations
+
+import time
+
+import orjson
+
+from runners.flows.life import LifeHandle
+from runners.flows.services import Services
+from runners.launchers.process import job_spec, record_job
+from runners.nodes import jobs
+from runners.nodes.link import NodeError
+from runners.probes import PROBES
+from runners.probes.base import Probe
+from runners.spec import Deployment, Node
+from store.queries import literal
+from store.records import Job
+
+TTL_S = 1800
+STOP_GRACE_S = 3.0
+
+
+class Telemetry:
+    """Starts, follows and stops the probes of one run. Starting again takes over what runs."""
+
+    def __init__(self, services: Services, run_id: str, dep: Deployment, nodes: list[Node]) -> None:
+        self.services = services
+        self.run_id = run_id
+        self.dep = dep
+        self.nodes = nodes
+
+    async def start(self) -> None:
+        """The probes that need no server. One that cannot start costs its figures, not the run."""
+        for node in self.nodes:
+            for probe in PROBES.values():
+                if not probe.needs_server:
+                    await self._launch(node, probe, None)
+
+    async def follow_server(self, handle: LifeHandle) -> None:
+        """The probes that ask the server, on rank 0's node, for this life."""
+        for probe in PROBES.values():
+            if probe.needs_server:
+                await self._launch(handle.nodes[0], probe, handle)
+
+    async def _launch(self, node: Node, probe: Probe, handle: LifeHandle | None) -> None:
+        services = self.services
+        life_id = handle.life.life_id if handle else None
+        job_id = f"{life_id or self.run_id}.{probe.name}.{node.name}"
+        try:
+            link = await services.cluster.link(node.name)
+            argv = probe.argv(node, url=handle.url if handle else None)
+            root = await services.cluster.root(node.name)
+            job = Job(
+                job_id=job_id,
+                run_id=self.run_id,
+                life_id=life_id,
+                node=node.name,
+                kind=f"probe.{probe.name}",
+                folder=f"{root}/jobs/{job_id}",
+                ttl_s=TTL_S,
+                started_wall_ns=time.time_ns(),
+                context=orjson.dumps({"engine": self.dep.engine}).decode(),
+            )
+            await record_job(services.store, job, "probe", argv, node.env)
+            await jobs.start(link, job_spec(job_id, argv, node.env, TTL_S))
+        except NodeError:
+            return  # the check and the missing samples say so
+        services.ingest.follow(link, job)
+
+    async def stop(self) -> None:
+        """End all probes of the run. A node that does not answer ends them by their time-to-live."""
+        table = self.services.store.query(
+            f"select node, job_id from jobs where run_id = {literal(self.run_id)} and kind like 'probe.%'"
+        )
+        for node, job_id in table.rows:
+            try:
+                await jobs.stop(await self.services.cluster.link(str(node)), str(job_id), STOP_GRACE_S)
+            except NodeError:
+                continue

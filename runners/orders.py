@@ -1,0 +1,81 @@
+"""What a watcher may ask of the owner. Orders come as JSON text from anywhere and are checked as hostile input."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from runners.spec import NAME
+
+MAX_ORDER_BYTES = 64 * 1024
+RunId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")]
+ShortName = Annotated[str, Field(pattern=NAME)]
+Words = Annotated[str, Field(max_length=4000)]
+
+
+class _Order(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    who: Annotated[str, Field(max_length=100)] = "unknown"
+
+
+class StartRun(_Order):
+    kind: Literal["start_run"]
+    what: Annotated[list[ShortName], Field(min_length=1, max_length=100)]
+    deployment: ShortName | None = None
+    repeats: Annotated[int, Field(ge=1, le=1000)] | None = None
+    keep: bool = False  # leave the server up afterwards
+    why: Words | None = None
+    gate_override: Words | None = None  # words that say why a refusing RDMA gate may be passed
+
+
+class StopRun(_Order):
+    kind: Literal["stop_run"]
+    run_id: RunId
+
+
+class Up(_Order):
+    kind: Literal["up"]
+    deployment: ShortName
+
+
+class Down(_Order):
+    kind: Literal["down"]
+    deployment: ShortName
+
+
+class AddNote(_Order):
+    kind: Literal["note"]
+    run_id: RunId | None = None
+    text: Words
+
+
+class Resume(_Order):
+    kind: Literal["resume"]
+    run_id: RunId | None = None
+
+
+class StopOwner(_Order):
+    kind: Literal["stop_owner"]
+
+
+AnyOrder = StartRun | StopRun | Up | Down | AddNote | Resume | StopOwner
+_ADAPTER: TypeAdapter[AnyOrder] = TypeAdapter(Annotated[AnyOrder, Field(discriminator="kind")])
+
+
+class OrderError(Exception):
+    """The order cannot be carried out; the text says why and what to do."""
+
+
+def parse_order(text: str, role: str) -> AnyOrder:
+    """The order in a JSON text that came with a token of this role (read | order). Raises OrderError."""
+    if role != "order":
+        raise OrderError("this token may read, not order")
+    if len(text) > MAX_ORDER_BYTES:
+        raise OrderError(f"the order is longer than {MAX_ORDER_BYTES} characters")
+    try:
+        return _ADAPTER.validate_json(text)
+    except ValidationError as e:
+        first = e.errors(include_url=False)[0]
+        where = ".".join(str(p) for p in first["loc"])
+        raise OrderError(f"not an order that this owner knows: {where}: {first['msg']}") from e

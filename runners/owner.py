@@ -1,0 +1,238 @@
+"""The owner: the one process that holds the store and carries out orders. Headless, in a session of its own.
+
+    python -m runners.owner --config FILE
+
+It ends by itself when no run is on, no server of ours is up, and nobody has asked it anything for a while. Killed, it
+loses nothing: jobs on the nodes go on, and the next owner resumes every unfinished run from the store's journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import orjson
+
+from runners import orders
+from runners.cluster import Cluster
+from runners.engines import ENGINES
+from runners.flows.life import LifeFailedError, Lives
+from runners.flows.order_of_work import attempts_of, cases_of
+from runners.flows.run_case import RunFlow
+from runners.flows.services import Services
+from runners.ingest import Ingest
+from runners.nodes.link import NodeError
+from runners.spec import ConfigError, Deployment, Inventory
+from store.database import Store, StoreError
+from store.masking import mask_text
+from store.queries import literal
+from store.records import Note, Order, Run
+
+log = logging.getLogger("twinrail.owner")
+
+CRASHED_FLOW = "an error of twinrail itself ended this; see owner.log"
+
+
+@dataclass(slots=True)
+class Active:
+    """A run that is being carried out."""
+
+    flow: RunFlow
+    task: asyncio.Task[None]
+
+
+class Owner:
+    """Async context manager. Entering opens the store (StoreError when another owner has it) and resumes runs."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.inventory = inventory
+        self.runs: dict[str, Active] = {}
+        self.stop_asked = asyncio.Event()
+        self._one_at_a_time = asyncio.Lock()  # two benchmarks at once would measure each other
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._cancel_up: dict[str, asyncio.Event] = {}
+
+    async def __aenter__(self) -> Self:
+        self.loop = asyncio.get_running_loop()
+        self.store = await asyncio.to_thread(Store.open, self.inventory.store_path)
+        self.cluster = Cluster(self.inventory, self.store)
+        self.ingest = Ingest(self.store)
+        self.services = Services(self.inventory, self.store, self.cluster, self.ingest)
+        self.lives = Lives(self.services)
+        self.resume_all()
+        self._take_over_servers()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Leave everything on the nodes as it is; what is queued for the store is written."""
+        for task in [*self._tasks, *(a.task for a in self.runs.values())]:
+            task.cancel()
+        await asyncio.gather(*self._tasks, *(a.task for a in self.runs.values()), return_exceptions=True)
+        await self.ingest.close()
+        await self.cluster.close()
+        await asyncio.to_thread(self.store.close)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something would be missed if the owner ended now: a run, or a server of ours that is up."""
+        ours = any(not h.life.external for h in self.lives.handles.values())
+        return bool(self.runs or self._tasks or ours)
+
+    # -- orders
+
+    def submit(self, text: str, role: str) -> str:
+        """Answer (JSON text) to an order; from any thread. Never raises."""
+        future = asyncio.run_coroutine_threadsafe(self._submit(text, role), self.loop)
+        try:
+            return orjson.dumps(future.result(timeout=20.0)).decode()
+        except TimeoutError:
+            return orjson.dumps({"ok": False, "detail": "the owner did not answer within 20 s"}).decode()
+
+    async def order(self, kind: str, **params: Any) -> dict[str, Any]:
+        """The same for callers in the owner's own loop."""
+        return await self._submit(orjson.dumps({"kind": kind, **params}).decode(), "order")
+
+    async def _submit(self, text: str, role: str) -> dict[str, Any]:
+        order_id = f"o{time.time_ns()}"
+        kind, who = "?", "unknown"
+        try:
+            order = orders.parse_order(text, role)
+            kind, who = order.kind, order.who
+            answer = await self._carry_out(order)
+            state, detail = "accepted", None
+        except (orders.OrderError, ConfigError, StoreError) as e:
+            answer, state, detail = {"ok": False, "detail": str(e)}, "refused", str(e)
+        row = Order(
+            order_id=order_id,
+            wall_ns=time.time_ns(),
+            who=who,
+            kind=kind,
+            params=mask_text(text[: orders.MAX_ORDER_BYTES]),
+            state=state,
+            detail=detail,
+            run_id=answer.get("run_id"),
+        )
+        await self.store.commit([row])
+        return {**answer, "order_id": order_id}
+
+    async def _carry_out(self, order: orders.AnyOrder) -> dict[str, Any]:
+        match order:
+            case orders.StartRun():
+                return await self._start_run(order)
+            case orders.StopRun():
+                if order.run_id not in self.runs:
+                    raise orders.OrderError(f"run {order.run_id} is not on")
+                self.runs[order.run_id].flow.cancel.set()
+            case orders.Resume():
+                return {"ok": True, "runs": self.resume_all()}
+            case orders.Up():
+                dep = self.inventory.deployment(order.deployment)
+                self._spawn(self._up(dep, f"up-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"))
+            case orders.Down():
+                dep = self.inventory.deployment(order.deployment)
+                if order.deployment in self._cancel_up:
+                    self._cancel_up[order.deployment].set()
+                self._spawn(self.lives.stop_deployment(dep, f"stopped by {order.who}"))
+            case orders.AddNote():
+                note = Note(run_id=order.run_id, wall_ns=time.time_ns(), who=order.who, text=mask_text(order.text))
+                await self.store.commit([note])
+            case orders.StopOwner():
+                self.stop_asked.set()
+        return {"ok": True}
+
+    # -- runs
+
+    async def _start_run(self, order: orders.StartRun) -> dict[str, Any]:
+        cases, dep_name, repeats, how = cases_of(self.inventory, order.what)
+        dep = self.inventory.deployment(order.deployment or dep_name)
+        repeats = order.repeats or repeats or 1
+        run_id = self._new_run_id(order.what[0])
+        run = Run(
+            run_id=run_id,
+            kind="run",
+            deployment=dep.name,
+            plan=" ".join(order.what),
+            simulated=ENGINES[dep.engine].simulated,
+            created_wall_ns=time.time_ns(),
+            who=order.who,
+            why=order.why,
+            results_dir=str(self.inventory.results_path / run_id),
+            spec=orjson.dumps(
+                {"repeats": repeats, "order": how, "keep": order.keep, "gate_override": order.gate_override}
+            ).decode(),
+        )
+        attempts = attempts_of(run_id, cases, repeats, how)
+        await self.store.commit([run, *attempts])
+        self._begin(run, dep)
+        return {"ok": True, "run_id": run_id, "attempts": len(attempts)}
+
+    def _new_run_id(self, label: str) -> str:
+        stem = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{re.sub(r'[^A-Za-z0-9]+', '-', label).lower()}"
+        known = {
+            r[0] for r in self.store.query(f"select run_id from runs where run_id like {literal(stem + '%')}").rows
+        }
+        return next(i for n in range(1, 1000) if (i := stem if n == 1 else f"{stem}-{n}") not in known)
+
+    def resume_all(self) -> list[str]:
+        """Begin every unfinished run that is not on already; their ids. A run without its deployment is ended."""
+        rows = self.store.query("from runs where state <> 'done' order by created_wall_ns").dicts()
+        begun = []
+        for run in (Run(**row) for row in rows):
+            if run.run_id in self.runs:
+                continue
+            try:
+                dep = self.inventory.deployment(run.deployment)
+            except ConfigError as e:
+                done = replace(run, state="done", outcome="START_FAILED", detail=str(e), ended_wall_ns=time.time_ns())
+                self.store.write([done])
+                continue
+            self._begin(run, dep)
+            begun.append(run.run_id)
+        return begun
+
+    def _begin(self, run: Run, dep: Deployment) -> None:
+        flow = RunFlow(self.services, self.lives, run, dep)
+        task = asyncio.create_task(self._run(flow), name=f"run {run.run_id}")
+        self.runs[run.run_id] = Active(flow, task)
+
+    async def _run(self, flow: RunFlow) -> None:
+        """The boundary where a defect of ours becomes an event instead of a dead owner."""
+        run_id = flow.row.run_id
+        try:
+            async with self._one_at_a_time:
+                await flow.run()
+        except asyncio.CancelledError:
+            raise
+        except Exception:
+            log.exception("run %s", run_id)
+            row = replace(flow.row, state="done", outcome="CLIENT_ERROR", detail=CRASHED_FLOW)
+            await self.store.commit([replace(row, ended_wall_ns=time.time_ns())])
+        finally:
+            self.runs.pop(run_id, None)
+
+    def _take_over_servers(self) -> None:
+        """Servers that an earlier owner left up without a run: watched again, so that `down` finds them."""
+        rows = self.store.query("from lives where state in ('starting', 'ready') and not external").dicts()
+        for life in rows:
+            known = life["deployment"] in self.inventory.deployments
+            if known and life["run_id"] not in self.runs:
+                self._spawn(self._up(self.inventory.deployments[life["deployment"]], life["run_id"] or "up"))
+
+    async def _up(self, dep: Deployment, run_id: str) -> None:
+        cancel = self._cancel_up[dep.name] = asyncio.Event()
+        try:
+            await self.lives.ensure(dep, run_id, cancel)
+        except (LifeFailedError, NodeError) as e:
+            log.warning("up %s: %s", dep.name, e)
+        finally:
+            self._cancel_up.pop(dep.name, None)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

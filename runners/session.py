@@ -1,0 +1,175 @@
+"""What the console and the screens talk to: the configuration, named queries, orders. The only door to the owner.
+
+Three ways to have one, with the same face: attached to a living owner over Quack; in the owner's own process
+(`--foreground`, tests); or reading the store directly when no owner lives, where orders are refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import orjson
+
+from runners import owner_process
+from runners.spec import Inventory, user_name
+from store.database import Query, Store, Table
+from store.errors import OwnerGone, QueryCancelled, StoreError
+from store.queries import call
+
+
+class Reader(Protocol):
+    """Anything that answers SQL: a store, or a store far away."""
+
+    def query(self, sql: str, *, handle: Query | None = None) -> Table: ...
+
+
+@dataclass(slots=True)
+class OwnerState:
+    """Whether the owner answers; `detail` says what happened when it does not."""
+
+    alive: bool
+    detail: str = ""
+
+
+class Session:
+    """Made by `attached`, `foreground` or `reading`."""
+
+    def __init__(self, inventory: Inventory, reader: Reader, *, owner: OwnerState) -> None:
+        self.config = inventory
+        self.owner = owner
+        self.who = user_name()
+        self._reader = reader
+
+    @property
+    def simulated(self) -> bool:
+        """Whether every deployment of this configuration is simulated."""
+        deployments = self.config.deployments.values()
+        return bool(deployments) and all(d.engine == "sim" for d in deployments)
+
+    async def rows(self, name: str, *args: object) -> list[dict[str, Any]]:
+        """Rows of a named query. Raises StoreError; OwnerGone when the owner died."""
+        return (await self.sql(call(name, *args))).dicts()
+
+    async def sql(self, text: str) -> Table:
+        """Rows of one SELECT; cancelled in the owner when the caller is cancelled. Raises StoreError."""
+        handle = Query()
+        try:
+            answer = await asyncio.to_thread(self._reader.query, text, handle=handle)
+        except asyncio.CancelledError:
+            handle.cancel()
+            raise
+        except OwnerGone as e:
+            self.owner.alive, self.owner.detail = False, str(e)
+            raise
+        if not self.owner.detail:
+            self.owner.alive = True
+        return answer
+
+    async def order(self, kind: str, **params: Any) -> dict[str, Any]:
+        """Ask the owner for something; its answer. Raises StoreError when there is no owner or it refuses."""
+        raise StoreError("no owner lives: `twinrail` or `twinrail resume` starts one")
+
+    async def start_owner(self) -> None:
+        """Start a new owner after the old one died; it resumes what was unfinished. Raises StoreError."""
+        raise StoreError("this session reads the store without an owner; start the console again")
+
+    async def document(self, run_id: str) -> dict[str, Any]:
+        """The JSON document of a run, as `show --json` prints it. Raises StoreError for an unknown run."""
+        from store.export.document import run_document
+
+        return await asyncio.to_thread(run_document, self._reader, run_id)
+
+
+def _answer(raw: str) -> dict[str, Any]:
+    answer = orjson.loads(raw)
+    if not answer.get("ok"):
+        raise StoreError(f"the owner refused: {answer.get('detail')}")
+    return dict(answer)
+
+
+class Attached(Session):
+    """A watcher: everything through Quack."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        from store.share import Remote
+
+        self._remote_type = Remote
+        place = owner_process.OwnerPlace(inventory.store_path)
+        found = owner_process.find(place.store)
+        if found is None:
+            raise OwnerGone("no owner lives")
+        self._remote = Remote.connect(found.url, place.order_token)
+        super().__init__(inventory, self._remote, owner=OwnerState(True))
+
+    async def order(self, kind: str, **params: Any) -> dict[str, Any]:
+        text = orjson.dumps({"kind": kind, "who": self.who, **params}).decode()
+        try:
+            return _answer(await asyncio.to_thread(self._remote.submit_order, text))
+        except OwnerGone as e:
+            self.owner.alive, self.owner.detail = False, str(e)
+            raise
+
+    async def start_owner(self) -> None:
+        found = await asyncio.to_thread(owner_process.start, self.config)
+        token = owner_process.OwnerPlace(self.config.store_path).order_token
+        self._remote = await asyncio.to_thread(self._remote_type.connect, found.url, token)
+        self._reader = self._remote
+        self.owner.alive, self.owner.detail = True, ""
+
+    def close(self) -> None:
+        self._remote.close()
+
+
+class InOwner(Session):
+    """The same in the owner's own process, by cursors."""
+
+    def __init__(self, inventory: Inventory, store: Store, take: Callable[..., Any]) -> None:
+        super().__init__(inventory, store, owner=OwnerState(True))
+        self._take = take
+
+    async def order(self, kind: str, **params: Any) -> dict[str, Any]:
+        answer = await self._take(kind, who=self.who, **params)
+        if not answer.get("ok"):
+            raise StoreError(f"the owner refused: {answer.get('detail')}")
+        return dict(answer)
+
+
+@contextlib.asynccontextmanager
+async def attached(inventory: Inventory, *, start: bool) -> AsyncIterator[Session]:
+    """A watcher's session; with `start` an owner is started when none lives. Raises StoreError, OwnerGone."""
+    if start:
+        await asyncio.to_thread(owner_process.start, inventory)
+    session = await asyncio.to_thread(Attached, inventory)
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+@contextlib.asynccontextmanager
+async def foreground(inventory: Inventory) -> AsyncIterator[Session]:
+    """The owner inside this process. Raises StoreError when another owner lives."""
+    from runners.owner import Owner
+
+    async with Owner(inventory) as owner:
+        yield InOwner(inventory, owner.store, owner.order)
+
+
+@contextlib.asynccontextmanager
+async def reading(inventory: Inventory) -> AsyncIterator[Session]:
+    """Attached when an owner lives, else the store itself, opened for as long as this lasts. Raises StoreError."""
+    if owner_process.find(inventory.store_path):
+        async with attached(inventory, start=False) as session:
+            yield session
+        return
+    if not inventory.store_path.exists():
+        raise StoreError(f"{inventory.store_path} does not exist yet: nothing was run with this configuration")
+    with await asyncio.to_thread(Store.open, inventory.store_path) as store:
+        yield Session(inventory, store, owner=OwnerState(False, "no owner lives; reading the store directly"))
+
+
+__all__ = ["OwnerState", "QueryCancelled", "Session", "attached", "foreground", "reading"]

@@ -1,0 +1,90 @@
+"""A run as one JSON document (`run`, `demo`, `show --json`), from named queries alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from store.errors import StoreError
+from store.queries import call
+
+if TYPE_CHECKING:
+    from store.database import Table
+
+LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "itl_per_token_ms", "e2e_ms")
+STATS = ("n", "mean", "p50", "p95", "p99")
+RATES = ("input_tps", "output_tps", "total_tps", "request_rate")
+
+
+class Reader(Protocol):
+    """Anything that answers SQL."""
+
+    def query(self, sql: str) -> Table: ...
+
+
+def window_document(row: Mapping[str, Any] | None) -> dict[str, Any]:
+    """One row of `attempt_metrics` as JSON; every figure null for a window that is not there."""
+    get = (row or {}).get
+    return {
+        "requests": {k: get(k) for k in ("ok", "failed", "timed_out", "cut")},
+        "tokens": {"input": get("input_tokens"), "output": get("output_tokens")},
+        "duration_s": get("duration_s"),
+        **{k: get(k) for k in RATES},
+        **{m: {s: get(f"{m}_{s}") for s in STATS} for m in LATENCIES},
+    }
+
+
+def attempt_windows(reader: Reader, attempt_id: str) -> dict[str, dict[str, Any]]:
+    """Window name -> its document, of one attempt. A window that was never reached is left out."""
+    rows = reader.query(call("attempt_metrics", attempt_id)).dicts()
+    return {r["window"]: window_document(r) for r in rows if r["start_ns"] is not None}
+
+
+def run_document(reader: Reader, run_id: str) -> dict[str, Any]:
+    """The whole run; void attempts (cut by a crash on our side and repeated) are left out.
+
+    Raises:
+        StoreError: no such run.
+    """
+    runs = reader.query(call("run_row", run_id)).dicts()
+    if not runs:
+        raise StoreError(f"no run is called {run_id!r}; `twinrail runs` lists them")
+    run = runs[0]
+    figures: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for row in reader.query(call("run_metrics", run_id)).dicts():
+        figures.setdefault(row["attempt_id"], {})[row["window"]] = row
+    cases: dict[str, dict[str, Any]] = {}
+    for a in reader.query(call("run_attempts", run_id)).dicts():
+        if a["state"] == "void":
+            continue
+        case = cases.setdefault(a["case_name"], _case(a))
+        case["attempts"].append(_attempt(a, figures.get(a["attempt_id"], {})))
+    return {
+        "run_id": run_id,
+        "simulated": run["simulated"],
+        "state": run["state"],
+        "outcome": run["outcome"],
+        "detail": run["detail"],
+        "deployment": run["deployment"],
+        "cases": list(cases.values()),
+    }
+
+
+def _case(attempt: Mapping[str, Any]) -> dict[str, Any]:
+    names = {"case": "case_name", "isl": "isl", "osl": "osl", "concurrency": "concurrency"}
+    return {**{k: attempt[v] for k, v in names.items()}, "request_rate": attempt["request_rate"], "attempts": []}
+
+
+def _attempt(attempt: Mapping[str, Any], windows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    steady = windows.get("steady")
+    return {
+        "attempt": attempt["repeat"],
+        "attempt_id": attempt["attempt_id"],
+        "life": attempt["life_id"],
+        "outcome": attempt["outcome"],
+        "detail": attempt["detail"],
+        "window": "steady",
+        **window_document(steady if steady and steady["start_ns"] is not None else None),
+        "all": window_document(windows.get("all")),
+        "flags": attempt["flags"] or [],
+    }

@@ -1,0 +1,2 @@
+-- run_row(run): the row of one run
+SELECT * FROM runs WHERE run_id = run
