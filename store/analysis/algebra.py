@@ -146,13 +146,12 @@ class Algebra:
             idle_ns=end - start - busy,
         )
 
-    def cumulative(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]] | None = None) -> dict[str, int]:
-        """Summed durations per family, copies included: more than the wall clock where streams overlap."""
+    def cumulative(self, rows: Int | None = None) -> dict[str, int]:
+        """Summed durations per family of some events (rows) or all, copies included: more than the wall clock where
+        streams overlap."""
         events = self.events
-        length = events.end - events.start
+        chosen = slice(None) if rows is None else rows
+        family, length = self.family[chosen], events.end[chosen] - events.start[chosen]
         sums = np.zeros(len(self.families), dtype=np.int64)
-        if mask is None:
-            np.add.at(sums, self.family, length)
-        else:
-            np.add.at(sums, self.family[mask], length[mask])
+        np.add.at(sums, family, length)
         return {name: int(ns) for name, ns in zip(self.families, sums, strict=True) if ns}

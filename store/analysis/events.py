@@ -34,8 +34,8 @@ _BAD_ESCAPE: Final = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _NAME: Final = re.compile(
     rb'"name"\s*:\s*"(.*?)"\s*(?=,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|bp)"\s*:|\}\s*$)', re.DOTALL
 )
-_THREE_DECIMALS: Final = re.compile(rb'"(ts|dur)"(\s*:\s*)(-?[0-9]+)\.([0-9]{3})(?=[\s,}])')
-_ANY_TIME: Final = re.compile(rb'"(ts|dur)"(\s*:\s*)(-?[0-9]+)(?:\.([0-9]+))?(?=[\s,}])')
+_TS: Final = re.compile(rb'"ts"\s*:\s*(-?[0-9]+(?:\.[0-9]+)?)(?=[\s,}])')
+_DUR: Final = re.compile(rb'"dur"\s*:\s*(-?[0-9]+(?:\.[0-9]+)?)(?=[\s,}])')
 _MAX_OBJECT: Final = 32 << 20
 _MAX_HEAD: Final = 64 << 20
 _SAMPLE: Final = 1 << 20
@@ -50,12 +50,13 @@ class EventStream:
 
     After iteration: `header` and `trailer` hold what stands before and after the event array (bounded), `bad` counts
     objects that could not be read, `found` says whether the array began, `closed` whether its end was there.
-    Where a double would round a time, `ts` and `dur` come as `ts_ns` and `dur_ns`: nanoseconds as decimal text.
+    While `exact` is set (from the batch on where a double would round a time), events also carry `ts_ns` and `dur_ns`,
+    whole nanoseconds from the digits that stand in the file.
     """
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
-        self._exact = False
+        self.exact = False
         self.header = b""
         self.trailer = b""
         self.bad = 0
@@ -116,15 +117,18 @@ class EventStream:
     def _parse(self, data: bytes, spans: list[Span]) -> tuple[list[Event], int]:
         if not spans:
             return [], 0
-        text = b"[" + b",".join([data[begin:end] for begin, end in spans]) + b"]"
+        pieces = [data[begin:end] for begin, end in spans]
+        text = b"[" + b",".join(pieces) + b"]"
         try:
-            events: list[Event] = orjson.loads(_exact_times(text) if self._exact else text)
+            events: list[Event] = orjson.loads(text)
         except orjson.JSONDecodeError:
-            read = [_one(data, span, self._exact) for span in spans]
+            text = b""
+            read = [_one(data, span) for span in spans]
+            pieces = [piece for piece, event in zip(pieces, read, strict=True) if event is not None]
             events = [event for event in read if event is not None]
-        if not self._exact and any(_rounded(event.get("ts")) for event in events[:64]):
-            self._exact = True
-            return self._parse(data, spans)
+        if self.exact or any(_rounded(event.get("ts")) for event in events[:64]):
+            self.exact = True
+            _add_exact_times(events, pieces, text)
         return events, len(spans) - len(events)
 
 
@@ -209,12 +213,12 @@ def _every(data: bytes) -> Iterator[Span]:
     yield begin, max(data.rfind(b"}") + 1, begin + 1)
 
 
-def _one(data: bytes, span: Span, exact: bool) -> Event | None:
+def _one(data: bytes, span: Span) -> Event | None:
     """One object that may be longer than its span (objects inside its arguments) or damaged; None if unreadable."""
     begin, end = span
     for text in (data[begin:end], data[begin : begin + (1 << 18)], _repaired(data[begin:end])):
         try:
-            event, _ = _strict.raw_decode((_exact_times(text) if exact else text).decode("utf-8", "replace"))
+            event, _ = _strict.raw_decode(text.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
             continue
         return event if isinstance(event, dict) else None
@@ -236,13 +240,25 @@ def _rounded(ts: object) -> bool:
     return isinstance(ts, float) and abs(ts) > _DOUBLE_KEEPS_NS
 
 
-def _exact_times(text: bytes) -> bytes:
-    text = _THREE_DECIMALS.sub(rb'"\1_ns"\2"\3\4"', text)
-    return _ANY_TIME.sub(_as_ns, text)
+def _add_exact_times(events: list[Event], pieces: list[bytes], text: bytes) -> None:
+    starts, lengths = _TS.findall(text), _DUR.findall(text)
+    if not len(starts) == len(lengths) == len(events):
+        # Somewhere a time is missing, or stands twice: each object by itself.
+        none = [b""]
+        starts = [(_TS.findall(piece) or none)[0] for piece in pieces]
+        lengths = [(_DUR.findall(piece) or none)[0] for piece in pieces]
+    for event, start, length in zip(events, starts, lengths, strict=True):
+        if start:
+            event["ts_ns"] = _ns(start)
+        if length:
+            event["dur_ns"] = _ns(length)
 
 
-def _as_ns(match: re.Match[bytes]) -> bytes:
-    key, colon, whole, part = match.groups()
-    digits = (part or b"") + b"0000"
-    ns = int(whole + digits[:3]) + (1 if digits[3:4] >= b"5" else 0)
-    return b'"%b_ns"%b"%d"' % (key, colon, ns)
+def _ns(us: bytes) -> int:
+    """Microseconds as written, in whole nanoseconds."""
+    if us[-4:-3] == b".":
+        return int(us[:-4] + us[-3:])
+    whole, _, part = us.partition(b".")
+    digits = part + b"0000"
+    ns = int(whole + digits[:3])
+    return ns if digits[3:4] < b"5" else ns + (-1 if us.startswith(b"-") else 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -10,9 +10,14 @@ from os import cpu_count
 from pathlib import Path
 from typing import Any
 
+from store.analysis.chains import chains
+from store.analysis.collectives import RankCollectives, across_ranks, collective_rows, distinct_ranks, rank_collectives
 from store.analysis.families import Rule
+from store.analysis.hostside import host_side, launch_delay
 from store.analysis.ingest import expand, ingest
+from store.analysis.kinds import by_kind
 from store.analysis.rank import kernel_rows, no_communication, rank_json, view
+from store.analysis.steps import find_steps, left_out, steps_json
 
 SCHEMA = 1
 _WORTH_A_PROCESS = 8 << 20
@@ -26,6 +31,7 @@ class FileReport:
     file: str
     ranks: list[dict[str, Any]] = field(default_factory=list)
     kernels: list[list[dict[str, Any]]] = field(default_factory=list)
+    collectives: list[RankCollectives] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
@@ -39,8 +45,23 @@ def analyze_file(path: Path, extra: tuple[Rule, ...] = ()) -> FileReport:
         seen = view(timeline, extra)
         if warning := no_communication(seen):
             report.problems.append(warning)
-        report.ranks.append(rank_json(seen))
+        steps = find_steps(seen)
+        if said := left_out(seen, steps):
+            report.problems.append(said)
+        mine = rank_collectives(seen)
+        shown = steps_json(seen, steps)
+        report.ranks.append(
+            rank_json(seen)
+            | {
+                "collectives": collective_rows(mine),
+                "host": host_side(seen) | {"launch_delay": launch_delay(seen)},
+                "chains": chains(seen),
+                "kinds": by_kind(seen, steps, shown),
+                "steps": shown,
+            }
+        )
         report.kernels.append(kernel_rows(seen))
+        report.collectives.append(mine)
     return report
 
 
@@ -50,7 +71,7 @@ def analyze(paths: Sequence[Path], *, extra: tuple[Rule, ...] = (), workers: int
     return merge(_each(files, extra, workers))
 
 
-def _each(files: list[Path], extra: tuple[Rule, ...], workers: int | None) -> Iterable[FileReport]:
+def _each(files: list[Path], extra: tuple[Rule, ...], workers: int | None) -> list[FileReport]:
     big = sum(_size(file) for file in files) > _WORTH_A_PROCESS
     count = min(len(files), workers or cpu_count() or 1)
     if not big or count < 2:
@@ -66,7 +87,7 @@ def _size(path: Path) -> int:
         return 0
 
 
-def merge(files: Iterable[FileReport]) -> dict[str, Any]:
+def merge(files: Sequence[FileReport]) -> dict[str, Any]:
     """Ranks of all files into one document."""
     ranks: list[dict[str, Any]] = []
     table: dict[tuple[str, bool], dict[str, Any]] = {}
@@ -79,8 +100,15 @@ def merge(files: Iterable[FileReport]) -> dict[str, Any]:
                 known = table.setdefault((row["name"], row["copy"]), {**row, "count": 0, "total_ns": 0})
                 known["count"] += row["count"]
                 known["total_ns"] += row["total_ns"]
+    collectives = [mine for file in files for mine in file.collectives]
+    chosen = distinct_ranks(collectives)
+    together = across_ranks([collectives[i] for i in chosen])
+    for i, wait, total, offset in zip(
+        chosen, together.wait_ns, together.wait_total_ns, together.clock_offset_ns, strict=True
+    ):
+        ranks[i] |= {"communication_wait_ns": wait, "wait_total_ns": total, "clock_offset_ns": offset}
     ranks.sort(key=lambda rank: (rank["rank"] is None, rank["rank"] or 0))
-    problems += _duplicates(ranks)
+    problems += _duplicates(ranks) + together.problems
     rows = sorted(table.values(), key=lambda row: (-row["total_ns"], row["name"]))
     return {
         "schema": SCHEMA,
@@ -88,7 +116,8 @@ def merge(files: Iterable[FileReport]) -> dict[str, Any]:
         "kernels": [_kernel(row) for row in rows if not row["copy"]],
         "copies": [_kernel(row) for row in rows if row["copy"]],
         "unmatched": [_kernel(row) for row in rows if not row["matched"]],
-        "stragglers": [],
+        "stragglers": together.stragglers,
+        "collectives": together.operations,
         "problems": problems,
     }
 

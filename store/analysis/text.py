@@ -7,7 +7,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 _UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_NAME_WIDTH: Final = 76
+_NAME_WIDTH: Final = 72
+_CAUSES: Final = {
+    "sync": "host inside a synchronising call",
+    "call": "host inside another runtime call",
+    "host_code": "host outside any call (Python, scheduler)",
+    "launch_call": "inside the launch call itself",
+    "queued": "launched already, device had not begun",
+    "unknown": "launch not in the capture",
+}
 
 
 def clean(text: object, width: int | None = None) -> str:
@@ -26,9 +34,9 @@ def duration(ns: float | None) -> str:
     return f"{ns:.0f} ns"
 
 
-def share(part: float, whole: float) -> str:
-    """A percentage, or a dash where the whole is nothing."""
-    return f"{100 * part / whole:.1f} %" if whole else "–"
+def share(part: float | None, whole: float | None) -> str:
+    """A percentage, or a dash where the whole is nothing or a figure is not known."""
+    return f"{100 * part / whole:.1f} %" if whole and part is not None else "–"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> list[str]:
@@ -36,13 +44,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) 
     cells = [[clean(cell) for cell in row] for row in rows]
     if not cells:
         return []
-    widths = [max(len(row[i]) for row in [list(head), *cells]) for i in range(len(head))]
     lines = [list(head), *cells]
+    widths = [max(len(row[i]) for row in lines) for i in range(len(head))]
     return [
         "  "
         + "  ".join(
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+            c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in lines
     ]
@@ -50,15 +57,18 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) 
 
 def render(report: dict[str, Any], top: int = 15) -> str:
     """The whole report as text."""
-    lines: list[str] = []
+    lines: list[str] = [] if report["ranks"] else ["No file could be analysed."]
     for rank in report["ranks"]:
-        lines += _rank(rank)
-    lines += _section("Kernels by device time", _kernels(report["kernels"], top))
-    lines += _section("Kernels that no family rule knows", _kernels(report["unmatched"], top))
-    lines += _section("Problems", [f"  ! {clean(problem)}" for problem in report["problems"]])
-    if not report["ranks"]:
-        lines.insert(0, "No file could be analysed.")
-    return "\n".join(lines) + "\n"
+        lines += rank_lines(rank)
+    lines += section("Steps by kind", _kinds(report["ranks"]))
+    lines += section("Idle time by cause (rank 0 of the list)", _causes(report["ranks"][:1]))
+    lines += section("Communication", _collectives(report))
+    lines += section("Arriving last at collectives", _stragglers(report["stragglers"]))
+    lines += section("Kernels by device time", kernel_lines(report["kernels"], top))
+    lines += section("Kernels that no family rule knows", kernel_lines(report["unmatched"], top))
+    lines += section("The ten timeline questions", _questions(report.get("questions", [])))
+    lines += section("Problems", [f"  ! {clean(problem)}" for problem in report["problems"]])
+    return "\n".join(lines).lstrip("\n") + "\n"
 
 
 def parts_rows(parts: dict[str, Any]) -> list[tuple[str, int]]:
@@ -79,15 +89,98 @@ def rank_title(rank: dict[str, Any]) -> str:
     return f"{name} · {clean(rank['file'], 60)} · device {rank['device']}"
 
 
-def _rank(rank: dict[str, Any]) -> list[str]:
-    wall = rank["wall_ns"]
-    rows = [(name, duration(ns), share(ns, wall)) for name, ns in parts_rows(rank) if ns]
-    rows.append(("adds up to (wall)", duration(wall), share(wall, wall)))
-    head = f"{rank_title(rank)} · {rank['kernels']} kernels from {rank['launches']} launches"
-    return ["", head, *table(("wall clock", "time", "share"), rows)]
+def rank_lines(rank: dict[str, Any]) -> list[str]:
+    """The breakdown of one rank that adds up, with summed device time beside it."""
+    wall, summed = rank["wall_ns"], rank["cumulative_ns"]
+    beside = {f"compute: {family}": ns for family, ns in summed.items()}
+    beside["communication exposed"] = summed.get("Communication")
+    rows = [(name, duration(ns), share(ns, wall), duration(beside.get(name))) for name, ns in parts_rows(rank) if ns]
+    rows.append(("adds up to (wall)", duration(wall), share(wall, wall), duration(sum(summed.values()))))
+    lines = ["", f"{rank_title(rank)} · {rank['kernels']} kernels from {rank['launches']} launches"]
+    lines += table(("wall clock", "time", "share", "summed device time"), rows)
+    if rank["communication_wait_ns"] is not None:
+        wait = rank["communication_wait_ns"]
+        part = share(wait, rank["communication_exposed_ns"])
+        lines.append(f"  of the exposed communication, waiting for later ranks: {duration(wait)} ({part})")
+    return lines
 
 
-def _kernels(rows: list[dict[str, Any]], top: int) -> list[str]:
+def _kinds(ranks: list[dict[str, Any]]) -> list[str]:
+    rows = [
+        (
+            kind,
+            "–" if rank["rank"] is None else rank["rank"],
+            row["steps"],
+            duration(row["step_wall_ns"]["median"]),
+            duration(row["wall_ns_per_token"]),
+            share(row["communication_exposed_ns"], row["wall_ns"]),
+            share(row["idle_ns"], row["wall_ns"]),
+            row["launches_per_step"],
+            share(row["graph_kernels"], row["kernels"]),
+        )
+        for rank in ranks
+        for kind, row in rank["kinds"].items()
+    ]
+    return table(
+        ("kind", "rank", "steps", "median step", "per token", "comm exposed", "idle", "launches/step", "from graphs"),
+        rows,
+    )
+
+
+def _causes(ranks: list[dict[str, Any]]) -> list[str]:
+    lines = []
+    for rank in ranks:
+        causes = rank["host"]["idle_by_cause_ns"]
+        rows = [(_CAUSES[cause], duration(ns), share(ns, rank["idle_ns"])) for cause, ns in causes.items() if ns]
+        lines += table(("what the host did", "time", "share of idle"), sorted(rows, key=lambda row: row[0]))
+        chain = rank["chains"]
+        if chain["under_10us_share"] is not None:
+            lines.append(
+                f"  {share(chain['under_10us_share'], 1)} of the kernels are shorter than 10 us (they hold "
+                f"{share(chain['under_10us_time_share'], 1)} of the kernel time); {chain['chains']} chains of five or more, "
+                f"the longest {chain['longest_chain']}"
+            )
+    return lines
+
+
+def _collectives(report: dict[str, Any]) -> list[str]:
+    rows = [
+        (
+            row["operation"],
+            clean(row["group"] or "–", 20),
+            row["bytes"] if row["bytes"] is not None else "–",
+            "–" if rank["rank"] is None else rank["rank"],
+            row["count"],
+            duration(row["mean_ns"]),
+            duration(row["exposed_ns"]),
+        )
+        for rank in report["ranks"][:2]
+        for row in rank["collectives"][:8]
+    ]
+    lines = table(("operation", "group", "bytes", "rank", "count", "mean", "exposed"), rows, left=2)
+    across = [
+        (r["operation"], r["collectives"], duration(r["wait_ns"]), duration(r["transfer_ns"]))
+        for r in report["collectives"][:8]
+    ]
+    return lines + table(("over all ranks", "collectives", "waiting", "transfer"), across)
+
+
+def _stragglers(rows: list[dict[str, Any]]) -> list[str]:
+    shown = [
+        (
+            f"rank {row['rank']}",
+            f"{row['last']} of {row['collectives']}",
+            share(row["share"], 1),
+            duration(row["median_late_ns"]),
+            "always the same one" if row["fixed"] else "now and then",
+        )
+        for row in rows[:8]
+    ]
+    return table(("who", "last", "share", "median lateness", "pattern"), shown)
+
+
+def kernel_lines(rows: list[dict[str, Any]], top: int) -> list[str]:
+    """Kernels by time, the first `top`, and how many more there are."""
     shown = [
         (clean(r["name"], _NAME_WIDTH), r["family"], r["count"], duration(r["total_ns"]), duration(r["mean_ns"]))
         for r in rows[:top]
@@ -98,5 +191,15 @@ def _kernels(rows: list[dict[str, Any]], top: int) -> list[str]:
     return lines
 
 
-def _section(title: str, lines: list[str]) -> list[str]:
+def _questions(rows: list[dict[str, Any]]) -> list[str]:
+    lines = []
+    for number, row in enumerate(rows, 1):
+        lines.append(f"  {number}. {row['question']}")
+        said = row["answer"] if row["answer"] is not None else f"this capture cannot tell, because {row['because']}"
+        lines.append(f"     {clean(said)}")
+    return lines
+
+
+def section(title: str, lines: list[str]) -> list[str]:
+    """A titled block, nothing if it is empty."""
     return ["", title, *lines] if lines else []

@@ -86,6 +86,7 @@ class CollectiveArgs:
 
     operation: str | None = None
     group: str | None = None
+    ranks: str | None = None
     group_size: int | None = None
     sequence: int | None = None
     elements_in: int | None = None

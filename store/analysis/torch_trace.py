@@ -97,8 +97,8 @@ class _Reader:
         packed = Packed(self.path)
         stream = EventStream(packed)
         for batch in stream:
-            self._collect(batch)
-            self._flush()
+            self._collect(batch, stream.exact)
+            self._flush(stream.exact)
         found = Ingest()
         if packed.problem:
             found.problems.append(packed.problem)
@@ -116,7 +116,8 @@ class _Reader:
         self._build(stream, found)
         return found
 
-    def _collect(self, batch: list[Event]) -> None:
+    def _collect(self, batch: list[Event], exact: bool) -> None:
+        ts, dur = ("ts_ns", "dur_ns") if exact else ("ts", "dur")
         names, threads = self.names, self.threads
         group, label = self._group(None), None
         for event in batch:
@@ -141,12 +142,7 @@ class _Reader:
             name = event.get("name")
             if name.__class__ is not str:
                 name = str(name)
-            start = event.get("ts_ns")
-            if start is None:
-                start = event.get("ts")
-            length = event.get("dur_ns")
-            if length is None:
-                length = event.get("dur")
+            start, length = event.get(ts), event.get(dur)
             if code == _CALL:
                 thread = threads.setdefault((pid, event.get("tid")), len(threads))
                 name_id = names.setdefault(name, len(names))
@@ -170,7 +166,7 @@ class _Reader:
                 if "Collective name" in args:
                     group.collectives[group.rows + len(group.device)] = _collective(args)
                 if code == MEMCPY and len(self.speeds) < 400:
-                    self._speed(args, length, "dur_ns" in event)
+                    self._speed(args, event.get("dur"))
                 group.device.append(row)
             else:
                 thread = threads.setdefault((pid, event.get("tid")), len(threads)) if code == _RANGE else NO_ID
@@ -187,19 +183,17 @@ class _Reader:
     def _group(self, label: str | None) -> _Rows:
         return self.groups.setdefault(label, _Rows())
 
-    def _speed(self, args: dict[str, Any], length: object, in_ns: bool) -> None:
+    def _speed(self, args: dict[str, Any], us: Any) -> None:
         """Collect bytes / length over the bandwidth that the profiler printed: 1 when the length is in microseconds."""
         size, speed = args.get("bytes"), args.get("memory bandwidth (GB/s)")
-        if isinstance(size, int) and isinstance(speed, int | float) and speed > 0 and size > 0:
-            us = float(length) / 1000 if in_ns and isinstance(length, str) else length
-            if isinstance(us, int | float) and us > 0:
-                self.speeds.append(size / us / 1000 / speed)
+        if all(isinstance(value, int | float) and value > 0 for value in (size, speed, us)):
+            self.speeds.append(float(size or 0) / float(us or 1) / 1000 / float(speed or 1))
 
-    def _flush(self) -> None:
+    def _flush(self, exact: bool) -> None:
         for group in self.groups.values():
             if group.device:
                 columns = list(zip(*group.device, strict=True))
-                start, end, good = self._times(columns[0], columns[1])
+                start, end, good = self._times(columns[0], columns[1], exact)
                 rest = [
                     column(columns[2]),
                     column(columns[3]),
@@ -212,34 +206,29 @@ class _Reader:
                 group.device.clear()
             if group.calls:
                 columns = list(zip(*group.calls, strict=True))
-                start, end, good = self._times(columns[0], columns[1])
+                start, end, good = self._times(columns[0], columns[1], exact)
                 part = np.stack([start, end, column(columns[2]), _ids(columns[3]), column(columns[4])])
                 group.call_parts.append(part[:, good])
                 group.calls.clear()
             if group.ranges:
                 columns = list(zip(*group.ranges, strict=True))
-                start, end, good = self._times(columns[0], columns[1])
+                start, end, good = self._times(columns[0], columns[1], exact)
                 for i in np.flatnonzero(good):
                     _, _, name, thread = group.ranges[i]
                     group.found_ranges.append((thread == NO_ID, Range(name, int(start[i]), int(end[i]), thread)))
                 group.ranges.clear()
 
-    def _times(self, starts: tuple[Any, ...], lengths: tuple[Any, ...]) -> tuple[Int, Int, Any]:
+    def _times(self, starts: tuple[Any, ...], lengths: tuple[Any, ...], exact: bool) -> tuple[Int, Int, Any]:
         """Start and end in ns, and which of them are usable."""
-        start, good = self._ns(starts)
-        length, has_length = self._ns(lengths)
+        read = _whole_ns if exact else self._ns
+        start, good = read(starts)
+        length, has_length = read(lengths)
         good &= has_length
         self.dropped += int(len(good) - good.sum())
         return start, start + np.maximum(length, 0), good
 
     def _ns(self, values: tuple[Any, ...]) -> tuple[Int, Any]:
         kinds = set(map(type, values))
-        if kinds == {str}:
-            try:
-                # Times that a double would round come as nanoseconds in text (events.py).
-                return column(list(map(int, values))), np.ones(len(values), dtype=bool)
-            except (ValueError, OverflowError):
-                pass
         if not kinds <= {int, float}:
             values = tuple(map(_number, values))
         us = np.array(values, dtype=np.float64)
@@ -349,6 +338,14 @@ def _timelines(file: str, group: _Rows, names: list[str], threads: list[str]) ->
     return made
 
 
+def _whole_ns(values: tuple[Any, ...]) -> tuple[Int, Any]:
+    """Times that are whole nanoseconds already; None or out of range is not usable."""
+    if None not in values and max(values) < 2**62 and min(values) > -(2**62):
+        return column(values), np.ones(len(values), dtype=bool)
+    good = [value is not None and abs(value) < 2**62 for value in values]
+    return column([v if ok else 0 for v, ok in zip(values, good, strict=True)]), np.array(good)
+
+
 def _to_thousandths(timeline: Timeline) -> None:
     for table in (timeline.events, timeline.calls):
         for name in ("start", "end"):
@@ -403,6 +400,7 @@ def _collective(args: dict[str, Any]) -> CollectiveArgs:
     return CollectiveArgs(
         operation=_text(args.get("Collective name")),
         group=_text(args.get("Process Group Name")),
+        ranks=_text(args.get("Process Group Ranks")),
         group_size=_whole(args.get("Group size")),
         sequence=_whole(args.get("Seq")),
         elements_in=_whole(args.get("In msg nelems")),
