@@ -1,1 +1,1 @@
-"""Panels shared by the screens, drawn with Textual's Line API."""
+"""Panels of our own on Textual's Line API: drawn when data or size change, repainted only where a line differs."""

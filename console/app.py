@@ -1,0 +1,138 @@
+"""The console: a watcher like any other. It routes between screens and restores the terminal whatever ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+
+from console.palette import ConsoleCommands
+from console.theme import THEMES
+from screens.base import Command, ConsoleScreen, Go
+from screens.data import Session, View
+from screens.help import HelpScreen
+from screens.home import HomeScreen
+from screens.jobs import JobsScreen
+from screens.live import LiveScreen
+from screens.node import NodeScreen
+from screens.run import RunScreen
+from screens.runs import RunsScreen
+from screens.widgets.text import clean
+from store.errors import StoreError
+
+# One line a screen: its number key follows from the order.
+SCREENS: tuple[type[ConsoleScreen], ...] = (HomeScreen, LiveScreen, NodeScreen, RunsScreen, RunScreen, JobsScreen)
+
+
+class TwinrailApp(App[int]):
+    """`session` answers and takes orders; `now` is the owner's clock in ns (fixed in tests)."""
+
+    TITLE = "twinrail"
+    CSS_PATH = "console.tcss"
+    COMMANDS: ClassVar = {ConsoleCommands}
+    ENABLE_COMMAND_PALETTE = True
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(str(i), f"go('{s.PLACE}')", s.PLACE) for i, s in enumerate(SCREENS, 1)),
+        Binding("question_mark", "help", "this help"),
+        Binding("ctrl+p", "command_palette", "commands: everything that makes sense here"),
+        Binding("tab", "app.focus_next", "next panel"),
+        Binding("shift+tab", "app.focus_previous", "panel before"),
+        Binding("O", "new_owner", "start a new owner when the owner is gone"),
+        Binding("T", "theme", "other colours"),
+        Binding("q,ctrl+c", "leave", "leave; the run goes on"),
+    ]
+
+    def __init__(self, session: Session, now: Callable[[], int] = time.time_ns) -> None:
+        super().__init__()
+        self.session = session
+        places = tuple((str(i), s.PLACE) for i, s in enumerate(SCREENS, 1))
+        self.view = View(session=session, now=now, places=places)
+        for theme in THEMES:
+            self.register_theme(theme)
+        self.theme = os.environ.get("TEXTUAL_THEME") or THEMES[0].name
+
+    def on_mount(self) -> None:
+        self._handle_signals()
+        for screen in SCREENS:
+            self.install_screen(screen(self.view), screen.PLACE)
+        self.push_screen("home")
+
+    def _handle_signals(self) -> None:
+        """TERM and HUP end the app in order: Textual leaves them alone, and the terminal would stay in raw mode."""
+        if self.is_headless:
+            return
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, partial(self.exit, 128 + number, 128 + number))
+
+    def on_go(self, message: Go) -> None:
+        if message.run_id is not None and message.run_id != self.view.run_id:
+            self.view.run_id, self.view.attempt_id = message.run_id, None
+        if message.attempt_id is not None:
+            self.view.attempt_id = message.attempt_id
+        if message.node is not None:
+            self.view.node = message.node
+        self.action_go(message.place)
+
+    def action_go(self, place: str) -> None:
+        while len(self.screen_stack) > 2:  # dialogs and help give way
+            self.pop_screen()
+        if isinstance(self.screen, ConsoleScreen) and place == self.screen.PLACE:
+            self.screen.poke()
+        else:
+            self.switch_screen(place)
+
+    def action_help(self) -> None:
+        if isinstance(self.screen, ConsoleScreen):
+            own = [b for b in self.BINDINGS if isinstance(b, Binding)]
+            self.push_screen(HelpScreen(own, self.screen))
+
+    def action_theme(self) -> None:
+        names = [t.name for t in THEMES]
+        self.theme = names[(names.index(self.theme) + 1) % len(names)] if self.theme in names else names[0]
+
+    def action_leave(self) -> None:
+        self.exit(0)
+
+    def action_new_owner(self) -> None:
+        if self.session.owner.alive:
+            self.notify("the owner is alive")
+        else:
+            self.run_worker(self._new_owner(), group="owner", exclusive=True)
+
+    async def _new_owner(self) -> None:
+        try:
+            await self.session.start_owner()
+        except StoreError as e:
+            self.notify(clean(e, 300), title="no new owner", severity="error", markup=False)
+        else:
+            self.notify("a new owner carries on")
+        if isinstance(self.screen, ConsoleScreen):
+            self.screen.poke()
+
+    def commands(self) -> Iterable[Command]:
+        """What makes sense on every screen."""
+        for key, place in self.view.places:
+            yield Command(f"go: {place}", f"also {key}", partial(self.action_go, place))
+        yield Command("view: other colours", "dark, light, high contrast", self.action_theme)
+        yield Command("help", "all keys of this screen", self.action_help)
+        if not self.session.owner.alive:
+            yield Command("owner: start a new one", "it carries on where the last one stopped", self.action_new_owner)
+        yield Command("leave", "the run goes on", self.action_leave)
+
+
+def run(session: Session) -> int:
+    """Show the console until the operator leaves it; the exit code (128 + n after signal n)."""
+    if os.environ.get("SSH_CONNECTION"):  # a slow link: fewer frames, no animation
+        os.environ.setdefault("TEXTUAL_FPS", "15")
+        os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
+    app = TwinrailApp(session)
+    app.run()
+    return app.return_code or 0

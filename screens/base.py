@@ -1,0 +1,256 @@
+"""What all screens share: bars, one polling worker, pause, maximise, and messages to go elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.screen import Screen
+from textual.widget import Widget
+
+from screens.data import Feed, View
+from screens.widgets.bars import Bar, Ends
+from screens.widgets.panel import Panel
+from screens.widgets.text import Span, clean
+from store.errors import StoreError
+
+
+class Go(Message):
+    """Show another screen; `run_id`, `attempt_id` and `node` become the operator's choice when given."""
+
+    def __init__(
+        self, place: str, *, run_id: str | None = None, attempt_id: str | None = None, node: str | None = None
+    ) -> None:
+        super().__init__()
+        self.place = place
+        self.run_id = run_id
+        self.attempt_id = attempt_id
+        self.node = node
+
+
+class Command:
+    """An entry of the palette: what it says, what it is for, and what it does."""
+
+    __slots__ = ("help", "run", "title")
+
+    def __init__(self, title: str, help_text: str, run: Any) -> None:
+        self.title = title
+        self.help = help_text
+        self.run = run
+
+
+class ConsoleScreen(Screen[None]):
+    """A screen fed by `fetch` (queries, in a worker) and `apply` (one frozen snapshot, on the UI loop).
+
+    Nothing is asked while another screen is in front or the view is paused. `place_panels` gives the panels heights.
+    """
+
+    PLACE: ClassVar[str] = ""
+    PERIOD_S: ClassVar[float] = 1.0
+    AUTO_FOCUS = ""
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("space", "pause", "pause the view (the run goes on)"),
+        Binding("z", "maximise", "maximise the panel in focus, or put it back"),
+        Binding("r", "refresh_now", "ask again now"),
+        Binding("y", "copy", "copy the panel in focus"),
+    ]
+
+    def __init__(self, view: View) -> None:
+        super().__init__(name=self.PLACE)
+        self.view = view
+        self.feed = Feed(view.session)
+        self.snapshot: Any = None
+        self.paused = False
+        self.trouble: str | None = None
+        self._wake = asyncio.Event()
+        self.ticks = 0
+
+    # --- for subclasses
+
+    def body(self) -> ComposeResult:
+        raise NotImplementedError
+
+    async def fetch(self) -> Any:
+        """One consistent answer to everything the screen shows. Raises StoreError."""
+        raise NotImplementedError
+
+    def apply(self, snapshot: Any) -> None:
+        """Hand the snapshot to the panels."""
+        raise NotImplementedError
+
+    def headline(self) -> Ends:
+        """The top bar."""
+        return self.heading(())
+
+    def place_panels(self, width: int, height: int) -> None:
+        """Give panels heights for this size and the snapshot at hand."""
+
+    def commands(self) -> Iterable[Command]:
+        """What makes sense here, for the palette."""
+        return ()
+
+    # --- machinery
+
+    def compose(self) -> ComposeResult:
+        yield Bar(ident="top")
+        yield Bar(ident="notice")
+        yield from self.body()
+        yield Bar(ident="bottom")
+
+    def on_mount(self) -> None:
+        self._bars()
+        self.run_worker(self._poll, group="poll", exclusive=True)
+
+    def on_screen_resume(self) -> None:
+        self.poke()
+
+    def poke(self) -> None:
+        """Fetch at once instead of at the next tick."""
+        self._wake.set()
+
+    async def _poll(self) -> None:
+        while True:
+            if self.is_current and not self.paused:
+                await self.refresh_data()
+            try:
+                await asyncio.wait_for(self._wake.wait(), self.PERIOD_S)
+            except TimeoutError:
+                continue
+            finally:
+                self._wake.clear()
+
+    async def refresh_data(self) -> None:
+        """One tick: ask, then show. Trouble goes to the notice line; the last snapshot stays on screen."""
+        try:
+            await self.feed.tick()
+            snapshot = await self.fetch()
+        except StoreError as e:
+            self.trouble = clean(e, 300)
+        else:
+            self.trouble = None
+            self.snapshot = snapshot
+        self.ticks += 1
+        self.show()
+
+    def show(self) -> None:
+        """Put the snapshot on the panels and give them their places."""
+        with self.app.batch_update():
+            if self.snapshot is not None:
+                self.apply(self.snapshot)
+                self._place_panels()
+            self._bars()
+
+    def on_resize(self) -> None:
+        self._place_panels()
+        self._bars()
+
+    def _place_panels(self) -> None:
+        if self.maximized is None:
+            width, height = self.size
+            self.place_panels(width, max(height - 2 - int(self._notice() is not None), 3))
+
+    def heading(self, spans: Iterable[Span], right: Iterable[Span] = ()) -> Ends:
+        """A top bar that starts with the product's name and ends with SIMULATED where that is so."""
+        tail = [*right]
+        if self.view.session.simulated:
+            tail.append((" SIMULATED ", "sel"))
+        return Ends(((" twinrail  ", "title"), *spans), tuple(tail))
+
+    def _notice(self) -> tuple[Span, ...] | None:
+        owner = self.view.session.owner
+        if not owner.alive:
+            text = f" ✖ the owner is gone: {clean(owner.detail, 200)}. Jobs on the nodes go on. "
+            return ((text, "bad"), ("O starts a new owner, which carries on", "strong"))
+        if self.trouble:
+            return ((f" ▲ {self.trouble}", "warn"),)
+        if self.paused:
+            return ((" ▌▌ view paused; the run goes on. space resumes", "warn"),)
+        return None
+
+    def _bars(self) -> None:
+        notice = self._notice()
+        bar = self.query_one("#notice", Bar)
+        bar.display = notice is not None
+        if notice is not None:
+            bar.show(Ends(notice))
+        self.query_one("#top", Bar).show(self.headline())
+        left: list[Span] = [(" ", "")]
+        for key, place in self.view.places:
+            here = place == self.PLACE
+            left += [(key, "accent"), (f" {place}  ", "strong" if here else "dim")]
+        right = (
+            ("?", "accent"),
+            (" help  ", "dim"),
+            ("ctrl+p", "accent"),
+            (" commands  ", "dim"),
+            ("q", "accent"),
+            (" leave ", "dim"),
+        )
+        self.query_one("#bottom", Bar).show(Ends(tuple(left), right))
+
+    def height_of(self, panel: Widget, lines: int) -> None:
+        """A fixed height, or 0 lines to hide; sets styles only when they differ, so that no layout runs for nothing."""
+        shown = lines > 0
+        if panel.display != shown:
+            panel.display = shown
+        if shown and (panel.styles.height is None or panel.styles.height.value != lines):
+            panel.styles.height = lines
+
+    def send(self, kind: str, **params: Any) -> None:
+        """Give the owner an order and say what became of it."""
+
+        async def give() -> None:
+            try:
+                answer = await self.view.session.order(kind, **params)
+            except StoreError as e:
+                self.notify(
+                    clean(e, 300), title=f"{kind.replace('_', ' ')} was not taken", severity="error", markup=False
+                )
+            else:
+                detail = clean(answer.get("detail") or "", 300)
+                state = clean(answer.get("state") or "accepted", 40)
+                refused = state in ("refused", "failed")
+                self.notify(
+                    f"{state}{': ' if detail else ''}{detail}",
+                    title=kind.replace("_", " "),
+                    severity="error" if refused else "information",
+                    markup=False,
+                )
+                self.ordered(kind, answer)
+            self.poke()
+
+        self.run_worker(give(), group="order")
+
+    def ordered(self, kind: str, answer: dict[str, Any]) -> None:
+        """An order was answered."""
+
+    # --- actions
+
+    def action_pause(self) -> None:
+        self.paused = not self.paused
+        self._place_panels()
+        self._bars()
+        if not self.paused:
+            self.poke()
+
+    def action_maximise(self) -> None:
+        if self.maximized is not None:
+            self.minimize()
+            self._place_panels()
+        elif isinstance(self.focused, Panel):
+            self.maximize(self.focused, container=False)
+
+    def action_refresh_now(self) -> None:
+        self.feed.forget()
+        self.poke()
+
+    def action_copy(self) -> None:
+        if isinstance(self.focused, Panel):
+            self.app.copy_to_clipboard(self.focused.plain())
+            self.notify(f"copied {self.focused.title or 'the panel'}")
+        else:
+            self.notify("tab to a panel first, then y copies it", severity="warning")

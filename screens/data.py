@@ -1,0 +1,119 @@
+"""What a screen needs: a session to ask, the operator's choices, and answers kept while nothing changed."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from runners.spec import Inventory
+from store.errors import StoreError
+
+Row = dict[str, Any]
+FOREVER = 9_000_000_000_000_000_000
+
+
+class OwnerState(Protocol):
+    """Whether the owner answers; `detail` says what happened when it does not."""
+
+    @property
+    def alive(self) -> bool: ...
+    @property
+    def detail(self) -> str: ...
+
+
+class Answer(Protocol):
+    """A table: names of columns and rows of plain values."""
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...
+    @property
+    def rows(self) -> list[tuple[Any, ...]]: ...
+
+
+class Session(Protocol):
+    """What screens ask of `runners.session.Session`. Every method raises StoreError with what to do next."""
+
+    @property
+    def simulated(self) -> bool: ...
+    @property
+    def config(self) -> Inventory: ...
+    @property
+    def who(self) -> str: ...
+    @property
+    def owner(self) -> OwnerState: ...
+    async def rows(self, name: str, *args: object) -> list[Row]: ...
+    async def sql(self, text: str) -> Answer: ...
+    async def order(self, kind: str, **params: Any) -> Row: ...
+    async def start_owner(self) -> None: ...
+
+
+@dataclass
+class View:
+    """The operator's choices, shared by all screens. `now` is the owner's clock in ns."""
+
+    session: Session
+    now: Callable[[], int] = time.time_ns
+    run_id: str | None = None
+    attempt_id: str | None = None
+    node: str | None = None
+    places: tuple[tuple[str, str], ...] = ()  # key and word of every screen, for the bottom bar
+    marked: set[str] = field(default_factory=set)
+
+
+class Feed:
+    """Named queries whose answer is kept until one of their tables gets a commit.
+
+    `tick` asks the store once for its commit counters; `rows` then asks only what may have changed.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.asked = 0
+        self.ticks = 0
+        self._changes: dict[str, int] | None = None
+        self._kept: dict[str, _Kept] = {}
+
+    async def tick(self) -> None:
+        """Read the commit counters. A store without them makes every query be asked again."""
+        self.ticks += 1
+        try:
+            answer = await self.session.sql("SELECT store_changes()")
+            found = json.loads(answer.rows[0][0])
+        except (StoreError, ValueError, IndexError, TypeError):
+            found = None
+        self._changes = found if isinstance(found, dict) else None
+
+    async def rows(
+        self, name: str, *args: object, tables: tuple[str, ...] = (), every: int = 1, key: object = None
+    ) -> list[Row]:
+        """The answer of a named query.
+
+        `tables` are those it reads (none: always ask). `every` is the least number of ticks between two askings, `key`
+        what must be equal for an old answer to do in between (default: the arguments).
+        """
+        key = args if key is None else key
+        kept = self._kept.get(name)
+        version = None if self._changes is None else tuple(self._changes.get(t, 0) for t in tables)
+        if kept is not None and kept.key == key:
+            unchanged = bool(tables) and version is not None and kept.version == version and kept.args == args
+            if unchanged or (every > 1 and self.ticks - kept.tick < every):
+                return kept.rows
+        self.asked += 1
+        rows = await self.session.rows(name, *args)
+        self._kept[name] = _Kept(key, args, version, self.ticks, rows)
+        return rows
+
+    def forget(self) -> None:
+        self._kept.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    key: object
+    args: tuple[object, ...]
+    version: tuple[int, ...] | None
+    tick: int
+    rows: list[Row]

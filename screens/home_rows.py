@@ -1,0 +1,211 @@
+"""What home lists, made from the configuration and the store: nodes, deployments, cases, runs, and the next step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from runners.spec import Inventory
+from screens.data import Row
+from screens.widgets.lamps import lamp, worded
+from screens.widgets.table import Column
+from screens.widgets.text import NONE, Line, Span, ago, clean, line, milli, num, stamp
+
+S = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class HomeView:
+    nodes: tuple[Row, ...]
+    deployments: tuple[Row, ...]
+    cases: tuple[Row, ...]
+    runs: tuple[Row, ...]
+    history: tuple[Row, ...]
+    now_ns: int
+
+
+def case_rows(config: Inventory, history: Iterable[Row]) -> tuple[Row, ...]:
+    """What can be started: plans, then cases one by one, each with how it ended last."""
+    last: dict[tuple[str, int | None], Row] = {}
+    for h in history:
+        key = (h["case_name"], h["concurrency"])
+        if key not in last or (h["last_ended_wall_ns"] or 0) > (last[key]["last_ended_wall_ns"] or 0):
+            last[key] = h
+    rows: list[Row] = [
+        {"name": p.name, "kind": "plan", "what": f"{len(p.cases)} cases x {p.repeats} on {p.deployment}", "last": None}
+        for p in config.plans.values()
+    ]
+    for group in config.cases.values():
+        for c in group:
+            pace = f"rate {c.request_rate:g}/s" if c.request_rate else f"C {c.concurrency}"
+            what = f"isl {c.isl:<6} osl {c.osl:<5} {pace}" + (f"  SLO {c.slo}" if c.slo else "")
+            past = last.get((c.label, c.concurrency)) or last.get((c.name, c.concurrency))
+            rows.append({"name": c.label, "kind": "case", "what": what, "last": past["last_outcome"] if past else None})
+    return tuple(rows)
+
+
+def node_rows(config: Inventory, states: Iterable[Row]) -> tuple[Row, ...]:
+    """Configured nodes with how they are seen, and seen ones that are not configured."""
+    seen = {s["node"]: s for s in states}
+    nothing = {"state": None, "detail": None, "rtt_ms": None, "offset_ns": None, "error_ns": None, "wall_ns": None}
+    rows = [
+        {
+            "node": n.name,
+            "host": n.host,
+            "devices": n.devices.count,
+            "rails": len(n.rails),
+            **nothing,
+            **seen.pop(n.name, {}),
+        }
+        for n in config.nodes
+    ]
+    return (*rows, *({"host": "", "devices": None, "rails": None, **s} for s in seen.values()))
+
+
+def deployment_rows(config: Inventory, known: Iterable[Row]) -> tuple[Row, ...]:
+    seen = {d["deployment"]: d for d in known}
+    nothing = dict.fromkeys(
+        (
+            "life_id",
+            "state",
+            "life_outcome",
+            "life_detail",
+            "version",
+            "outcome",
+            "case_name",
+            "concurrency",
+            "output_tps",
+            "tpot_p95",
+            "result_wall_ns",
+            "started_wall_ns",
+            "run_id",
+        )
+    )
+    rows: list[Row] = []
+    for d in config.deployments.values():
+        t = d.topology
+        shape = (
+            f"TP{t.tp}"
+            + (f" PP{t.pp}" if t.pp > 1 else "")
+            + (f" DP{t.dp}" if t.dp > 1 else "")
+            + (f" EP{t.ep}" if t.ep > 1 else "")
+        )
+        found = seen.pop(d.name, nothing)
+        rows.append({**nothing, **found, "deployment": d.name, "what": f"{d.engine} {shape}", "asked_engine": d.engine})
+    return (*rows, *({**nothing, **d, "what": d["engine"] or "", "asked_engine": d["engine"]} for d in seen.values()))
+
+
+def result_cell(r: Row) -> Span:
+    if r["outcome"] is None:
+        return NONE, "dim"
+    sign, role = lamp(r["outcome"])
+    word = "" if r["outcome"] == "OK" else f" {r['outcome'].replace('_', ' ')}"
+    tps = "" if r["output_tps"] is None else f" {num(r['output_tps'])} tok/s, TPOT p95 {milli(r['tpot_p95'])}"
+    return f"{sign} {clean(r['case_name'], 24)}{word}{tps}", role if r["outcome"] != "OK" else ""
+
+
+def node_why(r: Row) -> Span:
+    if r["state"] == "up":
+        clock = (
+            ""
+            if r["offset_ns"] is None
+            else f"  clock {r['offset_ns'] / 1e6:+.1f} ±{(r['error_ns'] or 0) / 1e6:.1f} ms"
+        )
+        rtt = "" if r["rtt_ms"] is None else f"rtt {r['rtt_ms']:.1f} ms"
+        return f"{rtt}{clock}  {clean(r['detail'] or '', 100)}".strip(), "dim"
+    if r["state"] is None:
+        return "not asked yet: check or a run connects", "dim"
+    return clean(r["detail"] or "", 200), "warn"
+
+
+def run_columns(now: Any) -> tuple[Column, ...]:
+    """Columns of a list of runs; `now` gives the owner's clock in ns."""
+    return (
+        Column("run", 26, lambda r: (clean(r["run_id"], 60), "")),
+        Column("kind", 8, lambda r: (clean(r["plan"] or r["kind"], 30), "dim"), keep=4),
+        Column("deployment", 12, lambda r: (clean(r["deployment"] or NONE, 40), "dim"), keep=3),
+        Column("outcome", 14, lambda r: worded(r["outcome"] or r["state"])),
+        Column("attempts", 8, _attempts, ">", keep=5),
+        Column("began UTC", 12, lambda r: (stamp(r["created_wall_ns"], "%m-%d %H:%M"), "dim"), keep=2),
+        Column("ago", 7, lambda r: (ago((now() - r["created_wall_ns"]) / S), "dim"), ">", keep=6),
+        Column("why", 0, lambda r: (clean(r["detail"] or r["why"] or "", 200), "dim"), keep=1),
+    )
+
+
+def _attempts(r: Row) -> Span:
+    bad = r["attempts_not_ok"]
+    return f"{r['attempts_done']}/{r['attempts']}" + (f" ✖{bad}" if bad else ""), "warn" if bad else ""
+
+
+def now_lines(snap: HomeView, configured: bool) -> list[Line]:
+    """What is running or was last, and the next step."""
+    if not configured and not snap.runs:
+        return [
+            line(
+                ("twinrail demo          ", "strong"),
+                ("two simulated nodes, a run to watch, nothing to install", "dim"),
+            ),
+            line(
+                ("twinrail init          ", "strong"), ("a few questions, then your own nodes in twinrail.toml", "dim")
+            ),
+            line(
+                ("twinrail analyze FILE  ", "strong"),
+                ("where the time goes in a torch or nsys trace, no node needed", "dim"),
+            ),
+        ]
+    running = [r for r in snap.runs if r["state"] == "running"]
+    lines = [
+        line(
+            ("● ", "accent"),
+            (clean(r["run_id"], 60), "strong"),
+            f"  {clean(r['plan'] or r['kind'], 30)} on {clean(r['deployment'] or NONE, 40)}  ",
+            (f"{r['attempts_done']} of {r['attempts']} attempts done, ", "dim"),
+            (ago((snap.now_ns - r["created_wall_ns"]) / S), "dim"),
+            ("   2 shows it live", "accent"),
+        )
+        for r in running[:2]
+    ]
+    if not running and snap.runs:
+        r = snap.runs[0]
+        lines.append(
+            line(
+                ("nothing runs. last: ", "dim"),
+                clean(r["run_id"], 60),
+                " ",
+                worded(r["outcome"] or r["state"]),
+                (f"  {ago((snap.now_ns - r['created_wall_ns']) / S)} ago", "dim"),
+            )
+        )
+    lines.append(line(("next: ", "dim"), *next_step(snap)))
+    return lines
+
+
+def next_step(snap: HomeView) -> list[Span]:
+    """The one thing to do now."""
+    for n in snap.nodes:
+        name = clean(n["node"], 40)
+        if n["state"] == "hostkey":
+            return [(f"{name}: its host key is not known or has changed; `twinrail trust {name}` shows it", "warn")]
+        if n["state"] == "auth_needed":
+            return [
+                (
+                    f"{name} refuses the login: load the key into the agent or set key = in [[nodes]], then check",
+                    "warn",
+                )
+            ]
+        if n["state"] in ("lost", "gone"):
+            return [
+                (
+                    f"{name} is {n['state']}; its jobs go on and are caught up when it is back. check says more",
+                    "warn",
+                )
+            ]
+    bad = next((r for r in snap.runs[:1] if r["state"] == "done" and r["outcome"] not in (None, "OK")), None)
+    if bad:
+        return [(f"look at {clean(bad['run_id'], 60)}: 5 shows its attempts and commands", "")]
+    if any(r["state"] == "running" for r in snap.runs):
+        return [("watch it: 2", "")]
+    if not snap.runs:
+        return [("`twinrail check`, then choose a plan or a case here and press enter", "")]
+    return [("choose a plan or a case and press enter", "")]

@@ -1,0 +1,195 @@
+"""The live screen's snapshot: one run at one instant, asked in a handful of queries that are all bounded in time."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+from screens.data import FOREVER, Feed, Row, View
+from screens.widgets.logview import BUFFER, LogQuery
+from screens.widgets.timeline import PhaseBit
+
+S = 1_000_000_000
+LOOK_BACK_S = 120
+LOG_SPANS_S = (120, 3600, 86_400, 30 * 86_400)  # how far back lines are looked for, wider while too few are found
+
+
+@dataclass(frozen=True)
+class LiveView:
+    """Everything the live screen shows. Times ending in `_ns` are on the run's clock."""
+
+    attempts: tuple[Row, ...]
+    attempt: Row
+    now_ns: int
+    running: bool
+    phases: tuple[Row, ...] = ()
+    gpus: list[Row] = field(default_factory=list)
+    rails: list[Row] = field(default_factory=list)
+    engine: Row | None = None
+    window: str = "steady"
+    requests: tuple[Row, ...] = ()
+    counts: Row = field(default_factory=dict)
+    load: tuple[Row, ...] = ()
+    trend: tuple[Row, ...] = ()
+    trend_step_s: int = 1
+    findings: list[Row] = field(default_factory=list)
+    logs: list[Row] = field(default_factory=list)
+    nodes: tuple[Row, ...] = ()
+    slo: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def begin_ns(self) -> int | None:
+        """Where the attempt began on the run's clock: its first phase, else its first tick of load."""
+        starts = [p["start_ns"] for p in self.phases if p["start_ns"] is not None]
+        return min(starts) if starts else (self.load[0]["wall_ns"] if self.load else None)
+
+
+def case_of(attempt: Row) -> dict[str, Any]:
+    """The case as it was asked for; {} when it was not kept or cannot be read."""
+    try:
+        found = json.loads(attempt.get("case_spec") or "{}")
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def target_requests(attempt: Row) -> int | None:
+    """Requests to be sent in steady: what the case asks, else max(5 C, 20)."""
+    asked = case_of(attempt).get("requests")
+    if isinstance(asked, int):
+        return asked
+    return max(5 * attempt["concurrency"], 20) if attempt.get("concurrency") else None
+
+
+def slo_of(view: View, attempt: Row) -> dict[str, dict[str, float]]:
+    """metric -> {statistic: bound} of the attempt's case."""
+    name = case_of(attempt).get("slo")
+    slo = view.session.config.slo.get(name) if isinstance(name, str) else None
+    if slo is None:
+        return {}
+    bounds = slo.model_dump(exclude_none=True, include={"ttft_ms", "tpot_ms", "itl_ms", "e2e_ms"})
+    return {metric: found for metric, found in bounds.items() if found}
+
+
+def choose(attempts: list[Row], wanted: str | None) -> Row:
+    """The attempt to show: the asked one, else the running one, else the last that began, else the first."""
+    for a in attempts:
+        if wanted is not None and a["attempt_id"] == wanted:
+            return a
+    running = [a for a in attempts if a["state"] == "running"]
+    begun = [a for a in attempts if a["started_wall_ns"] is not None and a["state"] != "planned"]
+    return running[-1] if running else begun[-1] if begun else attempts[0]
+
+
+def phase_bits(view: LiveView) -> tuple[PhaseBit, ...]:
+    """The attempt's phases for the strip; what is left of steady follows from the requests ended in it."""
+    bits = []
+    for p in view.phases:
+        if p["start_ns"] is None or p["start_ns"] > view.now_ns:
+            continue
+        now = p["end_ns"] is None or p["end_ns"] > view.now_ns
+        took = ((view.now_ns if now else p["end_ns"]) - p["start_ns"]) / S
+        left = steady_left_s(view, took) if now and p["name"] == "steady" else None
+        bits.append(PhaseBit(p["name"], max(took, 0.0), left, now and view.running))
+    return tuple(bits)
+
+
+def steady_left_s(view: LiveView, took: float) -> float | None:
+    target, done = target_requests(view.attempt), ended(view.counts)
+    if not target or not done or took <= 0:
+        return None
+    return max(took * (target - done) / done, 0.0)
+
+
+def ended(counts: Row) -> int:
+    return sum(counts.get(k) or 0 for k in ("ok", "failed", "timed_out"))
+
+
+def eta_s(view: LiveView) -> float | None:
+    """Seconds until the run ends: what is left of this attempt and the median of those done for each planned one."""
+    done = [a for a in view.attempts if a["state"] == "done" and a["ended_wall_ns"] and a["started_wall_ns"]]
+    planned = sum(1 for a in view.attempts if a["state"] == "planned")
+    bits = phase_bits(view)
+    left = next((b.left_s for b in bits if b.now and b.left_s is not None), None)
+    if planned and not done:
+        return None
+    each = statistics.median((a["ended_wall_ns"] - a["started_wall_ns"]) / S for a in done) if planned else 0.0
+    return None if left is None else left + planned * each
+
+
+async def log_rows(feed: Feed, run_id: str | None, now_ns: int, slack: int, live: bool, q: LogQuery) -> list[Row]:
+    """The last BUFFER lines that `q` asks for. Looks back two minutes first, further only while too few are found."""
+    until = now_ns if q.until_ns is None else min(q.until_ns, now_ns)
+    rows: list[Row] = []
+    for span in LOG_SPANS_S:
+        rows = await feed.session.rows(
+            "live_logs", run_id, until - span * S, until, slack, q.level, q.node, q.needle, BUFFER
+        )
+        if len(rows) >= (40 if live and q.until_ns is None else BUFFER):
+            break
+    return rows
+
+
+async def look(view: View, feed: Feed, run_id: str, window: str, at_ns: int | None, logs: LogQuery) -> LiveView | None:
+    """The run `run_id` now, or at `at_ns` of its clock. None when the store does not know it."""
+    attempts = await feed.rows("live_run", run_id, tables=("runs", "attempts", "lives"))
+    if not attempts:
+        return None
+    attempt = choose(attempts, view.attempt_id)
+    clock = await feed.rows("live_clock", run_id, tables=("clock_offsets", "runs"))
+    shift = {c["node"]: c["shift_ns"] for c in clock}
+    slack = max((abs(s) for s in shift.values()), default=0) + 2 * S
+    running = attempt["run_state"] == "running" and attempt["state"] in ("running", None)
+    phases = [
+        p
+        for p in await feed.rows("live_phases", run_id, tables=("phases", "clock_offsets"))
+        if p["attempt_id"] == attempt["attempt_id"]
+    ]
+    end = last_instant(attempt, phases, shift) if not running else None
+    live = running and at_ns is None
+    now = at_ns if at_ns is not None else end if end is not None else view.now() - shift.get("", 0)
+    until = FOREVER if live else now + shift.get(attempt["node"] or "", 0)
+    t0 = now - LOOK_BACK_S * S
+    a = attempt["attempt_id"]
+    begin = min((p["start_ns"] for p in phases if p["start_ns"] is not None), default=t0)
+    step = max(1, -(-(now - begin) // (S * 150)))
+    window = window if window == "recent" or any(p["name"] == "steady" for p in phases) else "all"
+    until_recent = now + shift.get(attempt["node"] or "", 0) if window == "recent" else until
+    rows = list(await feed.rows("live_requests", a, window, until_recent, tables=("requests",)))
+    held = at_ns if at_ns is not None else 0
+    rows += await feed.rows("live_itl", a, window, until_recent, tables=("requests",), every=5, key=(a, window, held))
+    counts = await feed.rows("live_counts", a, window, until_recent, tables=("requests",))
+    engine = await feed.rows("live_engine", run_id, t0, now, slack)
+    return LiveView(
+        attempts=tuple(attempts),
+        attempt=attempt,
+        now_ns=now,
+        running=running,
+        phases=tuple(phases),
+        gpus=await feed.rows("live_gpus", run_id, t0, now, slack),
+        rails=await feed.rows("live_rails", run_id, t0, now, slack),
+        engine=engine[0] if engine else None,
+        window=window,
+        requests=tuple(rows),
+        counts=counts[0] if counts else {},
+        load=tuple(await feed.rows("live_load", a, t0 + shift.get(attempt["node"] or "", 0), now + slack)),
+        trend=tuple(await feed.rows("live_trend", a, step, until, tables=("requests",))),
+        trend_step_s=step,
+        findings=await feed.rows("live_findings", run_id, until, tables=("findings", "gates", "log_events")),
+        logs=await log_rows(feed, run_id, now, slack, live, logs),
+        nodes=tuple(await feed.rows("live_nodes", tables=("node_states", "clock_offsets"))),
+        slo=slo_of(view, attempt),
+    )
+
+
+def last_instant(attempt: Row, phases: list[Row], shift: dict[str, int]) -> int | None:
+    """The end of an attempt that is over, on the run's clock."""
+    ends = [p["end_ns"] for p in phases if p["end_ns"] is not None]
+    owner = shift.get("", 0)
+    for key in ("ended_wall_ns", "run_ended_wall_ns"):
+        if attempt[key] is not None:
+            ends.append(attempt[key] - owner)
+            break
+    return max(ends) if ends else None

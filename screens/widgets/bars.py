@@ -1,0 +1,74 @@
+"""The one-line bars: what this is on top, where to go at the bottom, what is wrong in between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from screens.widgets.panel import Panel
+from screens.widgets.text import Line, Span, beside, line
+
+
+@dataclass(frozen=True)
+class Ends:
+    """A bar's left and right end."""
+
+    left: tuple[Span, ...]
+    right: tuple[Span, ...] = ()
+
+
+class Bar(Panel[Ends]):
+    """One line; the left end wins when both do not fit."""
+
+    titled: ClassVar[bool] = False
+
+    def __init__(self, *, ident: str | None = None) -> None:
+        super().__init__(ident=ident, focusable=False)
+
+    def draw(self, data: Ends, width: int, height: int) -> list[Line]:
+        return [beside(line(*data.left), line(*data.right), width)]
+
+
+class TextPanel(Panel[tuple[Line, ...]]):
+    """Lines made elsewhere, scrolled with the arrow keys when they do not fit."""
+
+    def __init__(self, title: str = "", *, empty: str = "", ident: str | None = None) -> None:
+        super().__init__(title, empty=empty, ident=ident)
+        self.top = 0
+        self._room = 1
+
+    def draw(self, data: tuple[Line, ...], width: int, height: int) -> list[Line]:
+        self._room = height
+        self.top = min(self.top, max(len(data) - height, 0))
+        return list(data[self.top : self.top + height])
+
+    def side_title(self) -> Line:
+        n = len(self.data or ())
+        return line((f"{self.top + 1}-{min(self.top + self._room, n)}/{n}", "dim")) if n > self._room else Line(())
+
+    def bottom(self) -> None:
+        """Show the end."""
+        self.top = max(len(self.data or ()) - self._room, 0)
+        self.redraw()
+
+    def key_up(self) -> None:
+        self._scroll(-1)
+
+    def key_down(self) -> None:
+        self._scroll(1)
+
+    def key_pageup(self) -> None:
+        self._scroll(-self._room)
+
+    def key_pagedown(self) -> None:
+        self._scroll(self._room)
+
+    def on_mouse_scroll_up(self) -> None:
+        self._scroll(-2)
+
+    def on_mouse_scroll_down(self) -> None:
+        self._scroll(2)
+
+    def _scroll(self, by: int) -> None:
+        self.top = max(self.top + by, 0)
+        self.redraw()
