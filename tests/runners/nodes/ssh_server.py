@@ -144,8 +144,8 @@ class _Session(asyncssh.SSHServer):
 
 # What a node must have besides a POSIX sh: coreutils and setsid.
 COREUTILS = """basename cat chmod chown comm cp cut date dd df dirname du echo env expr false head id join ln ls mkdir
-mkfifo mktemp mv nice nl nohup nproc od paste printenv printf pwd readlink realpath rm rmdir seq sha256sum shuf sleep sort
-split stat stty sum sync tac tail tee test timeout touch tr true truncate tsort tty uname uniq wc who whoami yes"""
+mkfifo mktemp mv nice nl nohup nproc od paste printenv printf pwd readlink realpath rm rmdir seq sha256sum shuf sleep
+sort split stat stty sum sync tac tail tee test timeout touch tr true truncate tsort tty uname uniq wc who whoami yes"""
 
 
 def bare_path(folder: Path, shell: str) -> str:
