@@ -25,9 +25,8 @@ from store.records import EngineSample, LogEvent, LogLine
 
 _PARSED: Final = 8192  # characters of a line that are searched for meaning
 _MEMO: Final = 8192
-_NO_DIGITS: Final = dict.fromkeys(map(ord, "0123456789"))
-_ID = re.compile(r"\b(?=[A-Za-z-]*[0-9])[0-9A-Za-z-]{8,}")  # request ids, addresses: words of 8 and more with a digit
-_NCCL: Final = ("NCCL", "NET/", "NVSHMEM", "nvshmem", "Channel ")
+_DIGITS: Final = b"0123456789"
+_ID = re.compile(rb"\b(?=[A-Za-z-]*[0-9])[0-9A-Za-z-]{8,}")  # request ids, addresses: words of 8 and more with a digit
 _LEVEL = re.compile(
     r"(DEBUG|INFO|WARNING|ERROR|CRITICAL):? {1,5}|.{0,300}? (?:NCCL|RCCL|NVSHMEM) (INFO|WARN|TRACE|ERROR)"
 )
@@ -40,7 +39,7 @@ class LogReader:
     name = "logs"
 
     def __init__(self) -> None:
-        self._idle: set[str] = set()  # lines, without their numbers, that mean nothing
+        self._idle: set[bytes] = set()  # lines, without their numbers, that mean nothing
 
     def parse(self, data: bytes, context: ProbeContext, final: bool = False) -> Parsed:
         """Rows of all whole lines. A line of more than 64 KiB becomes pieces, each but the last marked truncated."""
@@ -84,7 +83,7 @@ class LogReader:
                 truncated=truncated,
             )
         )
-        item = self._meaning(line[:_PARSED], context.engine)
+        item = self._meaning(raw[:_PARSED], line[:_PARSED], context.engine)
         if item is None:
             return
         if isinstance(item, Skip):
@@ -103,18 +102,18 @@ class LogReader:
                 _event(context, offset, wall, f"nccl_{item['record']}", "info", detail, item.get("rank"))
             )
 
-    def _meaning(self, line: str, engine: str | None) -> Item | None:
+    def _meaning(self, raw: bytes, line: str, engine: str | None) -> Item | None:
         """What the line says, None for most lines."""
         if " HTTP/1." in line and '" 200' in line:
             return None
-        if any(word in line for word in _NCCL):
+        if "NCCL" in line or "NET/" in line or "Channel " in line or "NVSHMEM" in line or "nvshmem" in line:
             item = nccl_log.parse_line(line)
             if item is not None:
                 return item
-        shape = line.translate(_NO_DIGITS)
+        shape = raw.translate(None, _DIGITS)
         if shape in self._idle:
             return None
-        general = _ID.sub("", line).translate(_NO_DIGITS)
+        general = _ID.sub(b"", raw).translate(None, _DIGITS)
         if general in self._idle:
             return None
         item = _parser(line, engine)(line)
