@@ -83,14 +83,17 @@ class Query:
 class Store:
     """An open store. Make it with `Store.open`; `close` commits what is queued."""
 
-    def __init__(self, path: Path, lock: SingleWriterLock, connection: duckdb.DuckDBPyConnection) -> None:
+    def __init__(
+        self, path: Path, lock: SingleWriterLock, connection: duckdb.DuckDBPyConnection, threads: int | None
+    ) -> None:
         self.path = path
         self.quarantined: Path | None = None
         """The broken write-ahead log that was put aside when this store was opened, if any."""
         self.connection = connection
         """The root connection. Take cursors of it; never run statements on it from two threads."""
         self._lock = lock
-        self._writer = Writer(lambda: self.connection.cursor())
+        self._threads = threads
+        self._writer = Writer(path, lambda: self.connection.cursor(), self._reopen)
         self._closed = False
 
     @classmethod
@@ -112,10 +115,23 @@ class Store:
         except BaseException:
             lock.release()
             raise
-        store = cls(path, lock, connection)
+        store = cls(path, lock, connection, threads)
         store.quarantined = quarantined
-        connection.create_function("store_changes", store._changes_json, [], "VARCHAR", side_effects=True)
+        store._register()
         return store
+
+    def _register(self) -> None:
+        self.connection.create_function("store_changes", self._changes_json, [], "VARCHAR", side_effects=True)
+
+    def _reopen(self) -> None:
+        """Leave an instance that DuckDB has invalidated for a new one. It lives on while anybody still uses it: a
+        served store can only be opened again by a new owner."""
+        try:
+            self.connection.close()
+            self.connection, _ = connect(self.path, threads=self._threads)
+            self._register()
+        except Exception:
+            log.exception("%s cannot be opened again; its owner must be started anew", self.path)
 
     def write(self, records: Sequence[Record], *, urgent: bool = False) -> Future[None]:
         """Queue records: all of them in one transaction, in order, at the next tick (at once if `urgent`).
@@ -168,8 +184,10 @@ class Store:
             return
         self._closed = True
         self._writer.close()
-        self.connection.close()
-        self._lock.release()
+        try:
+            self.connection.close()
+        finally:
+            self._lock.release()
 
     def __enter__(self) -> Store:
         return self

@@ -28,6 +28,9 @@ NETWORK_FILE_SYSTEMS = frozenset((
 """Where file locks and mmap are not to be relied on by a database (type names as in /proc/mounts)."""
 
 
+_WAL_ENTRY_HEADER = 16  # size and checksum, 8 bytes each; DuckDB names the position behind them
+
+
 class SingleWriterLock:
     """An exclusive flock on `<store>.lock`, which holds the owner's pid. The kernel drops it when the process dies."""
 
@@ -86,34 +89,70 @@ def check_file_system(path: Path, *, allow_network: bool) -> None:
 
 
 def connect(path: Path, *, threads: int | None = None) -> tuple[duckdb.DuckDBPyConnection, Path | None]:
-    """Open the file, putting a write-ahead log aside (renamed, never deleted) if it cannot be replayed.
+    """Open the file; a write-ahead log that cannot be replayed is put aside (renamed, never deleted).
 
-    Returns the connection and where the broken log went. Raises StoreError.
+    What the log holds before its first broken entry is replayed from a copy. Returns the connection and where the
+    broken log went, if one did. Raises StoreError.
     """
     import duckdb
 
+    # A commit must not checkpoint: when the disk fills up meanwhile, DuckDB reports a durable commit as failed and
+    # gives the whole instance up. The writer checkpoints between ticks, when there is room.
     config: dict[str, str | bool | int | float | list[str]] = {
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,
-        "allow_unsigned_extensions": False,
+        "wal_autocheckpoint": "1TB",
     }
     if threads is not None:
         config["threads"] = threads
 
-    wal = path.with_name(path.name + ".wal")
+    def attempt() -> duckdb.DuckDBPyConnection:
+        return duckdb.connect(str(path), config=config)
+
+    wal = wal_of(path)
+    aside = wal.with_name(f"{wal.name}.broken-{time.time_ns()}")
+    if wal.exists() and not _looks_like_wal(wal):
+        wal.rename(aside)
+        log.warning("%s is no write-ahead log; it was put aside as %s", wal.name, aside)
+        return attempt(), aside
     try:
-        return duckdb.connect(str(path), config=config), None
+        return attempt(), None
     except duckdb.Error as first:
-        if not wal.exists() or "Could not set lock" in str(first):
+        if not wal.exists() or "WAL" not in str(first):
             raise StoreError(f"cannot open {path}: {first}") from first
-        aside = wal.with_name(f"{wal.name}.broken-{time.time_ns()}")
+        broken_at = re.search(r"entry at byte position (\d+)", str(first))
         wal.rename(aside)
         log.warning("%s could not be replayed (%s); it was put aside as %s", wal.name, first, aside)
+        if broken_at:
+            try:
+                wal.write_bytes(aside.read_bytes()[: int(broken_at[1]) - _WAL_ENTRY_HEADER])
+                return attempt(), aside
+            except duckdb.Error as e:
+                log.warning("nor could what precedes the broken entry: %s", e)
+                wal.rename(wal.with_name(f"{wal.name}.part-{time.time_ns()}"))
         try:
-            return duckdb.connect(str(path), config=config), aside
+            return attempt(), aside
         except duckdb.Error as second:
             aside.rename(wal)  # the log was not the cause
             raise StoreError(f"cannot open {path}: {second}") from second
+
+
+def wal_of(path: Path) -> Path:
+    """The write-ahead log of a store."""
+    return path.with_name(path.name + ".wal")
+
+
+def _looks_like_wal(wal: Path) -> bool:
+    # DuckDB passes over a log of zeros or rubbish in silence; a log begins with its version entry (field 100, type 98).
+    with wal.open("rb") as f:
+        head = f.read(3)
+    return len(head) < 3 or head == b"\x64\x00\x62"
+
+
+def free_bytes(path: Path) -> int:
+    """Bytes that may still be written where the store lies."""
+    s = os.statvfs(path.parent)
+    return s.f_bavail * s.f_frsize
 
 
 def schema_version(connection: duckdb.DuckDBPyConnection, path: Path) -> int:

@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from store.errors import StoreError
+from store.files import free_bytes, wal_of
 from store.schema import columns
 
 if TYPE_CHECKING:
@@ -28,6 +30,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 TICK_S = 0.1
 FULL_TICK = 20_000
 """Records that end a tick early, so that a flood does not pile up in memory for longer than needed."""
+CHECKPOINT_WAL_BYTES = 16 << 20
+RESERVE_BYTES = 32 << 20
+"""Free disk below which nothing more is written, beside the room that a checkpoint of the log needs."""
 
 
 @dataclass(slots=True)
@@ -37,16 +42,19 @@ class _Batch:
 
 
 class Writer:
-    """Owns the thread that writes. `cursor` makes the cursor it writes with."""
+    """Owns the thread that writes. `reopen` is called after DuckDB has given the instance up."""
 
-    def __init__(self, cursor: Callable[[], duckdb.DuckDBPyConnection]) -> None:
+    def __init__(self, path: Path, cursor: Callable[[], duckdb.DuckDBPyConnection], reopen: Callable[[], None]) -> None:
         self.changes: Counter[str] = Counter()
+        self._path = path
         self._cursor = cursor
+        self._reopen = reopen
         self._wake = threading.Condition()
         self._queue: list[_Batch] = []
         self._records = 0
         self._urgent = False
         self._closing = False
+        self._checkpoint_at = CHECKPOINT_WAL_BYTES
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
 
@@ -83,11 +91,13 @@ class Writer:
                 if not batches and self._closing:
                     return
             self._write_tick(batches)
+            self._checkpoint_if_due()
 
     def _write_tick(self, batches: list[_Batch]) -> None:
         try:
             self._transact(batches)
-        except Exception as e:  # noqa: BLE001  # whatever a batch holds must not end the thread: it is told to its caller
+        except Exception as e:  # noqa: BLE001  # whatever a batch holds must not end the thread: its caller is told
+            self._recover_from(e)
             if len(batches) == 1:
                 batches[0].future.set_exception(e if isinstance(e, StoreError) else StoreError(f"not stored: {e}"))
                 return
@@ -98,10 +108,20 @@ class Writer:
         for batch in batches:
             batch.future.set_result(None)
 
+    def _recover_from(self, error: Exception) -> None:
+        import duckdb
+
+        if isinstance(error, (duckdb.FatalException, duckdb.InternalException)):
+            log.error("DuckDB gave the store up, opening it again: %s", error)
+            self._reopen()
+
     def _transact(self, batches: list[_Batch]) -> None:
         grouped = _by_table(r for b in batches for r in b.records)
         if not grouped:
             return
+        # DuckDB survives a full disk badly, so it is kept from meeting one: the next checkpoint needs room as well.
+        if free_bytes(self._path) < RESERVE_BYTES + self._wal_bytes():
+            raise StoreError(f"not stored: the disk that holds {self._path} is nearly full; make room there")
         cursor = self._cursor()
         try:
             cursor.execute("BEGIN")
@@ -115,6 +135,30 @@ class Writer:
         finally:
             cursor.close()
         self.changes.update(kind.table for kind in grouped)
+
+    def _wal_bytes(self) -> int:
+        try:
+            return wal_of(self._path).stat().st_size
+        except FileNotFoundError:
+            return 0
+
+    def _checkpoint_if_due(self) -> None:
+        import duckdb
+
+        size = self._wal_bytes()
+        if size < self._checkpoint_at or free_bytes(self._path) < RESERVE_BYTES + size:
+            return
+        cursor = self._cursor()
+        try:
+            cursor.execute("CHECKPOINT")
+        except duckdb.Error as e:  # nothing is lost, the log holds everything
+            log.warning("checkpoint put off: %s", e)
+            self._checkpoint_at = size + CHECKPOINT_WAL_BYTES
+            self._recover_from(e)
+        else:
+            self._checkpoint_at = CHECKPOINT_WAL_BYTES
+        finally:
+            cursor.close()
 
 
 def _roll_back(cursor: duckdb.DuckDBPyConnection) -> None:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,23 +60,22 @@ def install(connection: duckdb.DuckDBPyConnection) -> None:
     import duckdb
 
     known = {q.name: q for q in all_queries()}
+    words = {q.name: set(re.findall(_NAME, q.sql)) & known.keys() - {q.name} for q in known.values()}
     present = connection.execute(
         "SELECT DISTINCT function_name FROM duckdb_functions() WHERE NOT internal AND function_type = 'table_macro'"
-    )
-    for (name,) in present.fetchall():
-        if name not in known:
-            connection.execute(f'DROP MACRO TABLE "{name}"')
-    waiting = list(known.values())
-    while waiting:  # one may stand on another, whose turn may come later
-        later: list[tuple[NamedQuery, duckdb.Error]] = []
-        for q in waiting:
-            try:
-                connection.execute(f"CREATE OR REPLACE MACRO {q.name}({q.arguments}) AS TABLE {q.sql}")
-            except duckdb.Error as e:
-                later.append((q, e))
-        if len(later) == len(waiting):
-            raise StoreError("; ".join(f"query {q.name}: {e}" for q, e in later))
-        waiting = [q for q, _ in later]
+    ).fetchall()
+    statements = [f'DROP MACRO TABLE "{name}"' for (name,) in present if name not in known]
+    for name in TopologicalSorter(words).static_order():  # one may stand on another
+        q = known[name]
+        statements.append(f"CREATE OR REPLACE MACRO {q.name}({q.arguments}) AS TABLE {q.sql}")
+    connection.execute("BEGIN")
+    for statement in statements:
+        try:
+            connection.execute(statement)
+        except duckdb.Error as e:
+            connection.execute("ROLLBACK")
+            raise StoreError(f"{statement.partition('(')[0]}: {e}") from e
+    connection.execute("COMMIT")
 
 
 def literal(value: object) -> str:
