@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import itertools
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
 from runners.nodes.jobs import SAFE_NAME, JobStatus, is_state, known, number, script
@@ -102,7 +102,7 @@ class Tailer:
         self._closed = True
         self._wake.set()
 
-    async def __aiter__(self) -> AsyncIterator[Chunk]:
+    async def __aiter__(self) -> AsyncGenerator[Chunk, None]:
         try:
             while not self._closed:
                 self._wake.clear()

@@ -249,19 +249,18 @@ async def test_a_posix_shell_coreutils_and_setsid_are_enough(
 
 async def test_a_lost_answer_to_start_is_asked_again(server: SshServer) -> None:
     """The connection dies while start waits for its answer; the job is there once, and the next start finds it."""
-    states: list[LinkState] = []
-    link = open_link(server.node(), lambda changed: states.append(changed.state))
+    noticed = asyncio.Event()
+    link = open_link(server.node(), lambda changed: noticed.set() if changed.state is LinkState.LOST else None)
     await link.up()
 
     async def attempt(delay: float) -> None:
-        states.clear()
+        noticed.clear()
         starting = asyncio.create_task(jobs.start(link, shell("lost", "echo once; sleep 20")))
         await asyncio.sleep(delay)
         server.drop()
         with contextlib.suppress(NodeError):  # with or without an answer, depending on the moment
             await starting
-        while LinkState.LOST not in states:
-            await asyncio.sleep(0.01)
+        await noticed.wait()
         await link.up()
 
     for delay in (0.0, 0.005, 0.01, 0.02, 0.04):
