@@ -3,6 +3,7 @@ late. Fail closed: only PASS, or NOT_APPLICABLE on one node, lets a benchmark st
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import orjson
@@ -10,12 +11,13 @@ import orjson
 from runners.flows.life import LifeHandle
 from runners.flows.services import Services
 from runners.formats.base import Event
-from runners.gates.rdma import FAIL, Expectation, Verdict, judge, overridden
+from runners.gates.rdma import FAIL, UNKNOWN, Expectation, Verdict, judge, overridden
 from runners.spec import Deployment, Node
 from store.queries import literal
 from store.records import Gate
 
 NAME = "rdma"
+SETTLE_S = 15.0
 
 
 def expectation(dep: Deployment, nodes: list[Node]) -> Expectation:
@@ -54,7 +56,7 @@ async def check_gate(services: Services, handle: LifeHandle, run_id: str, overri
 
     A server that somebody else started shows no logs: over several nodes its transport is unknown, which refuses.
     """
-    verdict = verdict_of(services, handle)
+    verdict = await _settled(services, handle)
     if override and not verdict.allows:
         verdict = overridden(verdict, override)
     row = Gate(
@@ -69,6 +71,16 @@ async def check_gate(services: Services, handle: LifeHandle, run_id: str, overri
     )
     await services.store.commit([row])
     return None if verdict.allows else f"{verdict.gate}: {row.detail or ''}"
+
+
+async def _settled(services: Services, handle: LifeHandle) -> Verdict:
+    """The verdict, once the lines that the ranks have printed until now are rows; UNKNOWN is worth a short wait."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        verdict = await asyncio.to_thread(verdict_of, services, handle)
+        if verdict.gate != UNKNOWN or not handle.feeds or time.monotonic() > deadline:
+            return verdict
+        await asyncio.sleep(0.5)
 
 
 def late_evidence(services: Services, handle: LifeHandle, override: str | None) -> str | None:

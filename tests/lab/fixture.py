@@ -130,6 +130,8 @@ def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     try:
         found = shared_lab()
     except LabError as e:
+        if os.environ.get("TWINRAIL_NEED_LAB"):  # .ci/run: a skipped lab would be a silent hole
+            pytest.fail(str(e))
         pytest.skip(str(e))
     _at_end_of(request.config)
     yield found
