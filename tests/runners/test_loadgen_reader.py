@@ -214,6 +214,8 @@ async def test_a_server_without_usage_is_flagged(tmp_path: Path) -> None:
 
 async def test_a_saturated_client_is_flagged(tmp_path: Path) -> None:
     async def behave(stream: Stream) -> None:
-        await stream.answer()
+        await stream.begin()
+        await stream.tokens(4, pause=0.05)
+        await stream.end()
 
     assert await flags(tmp_path, behave, lag_limit_ms=0.000001) == ["client_saturated"]
