@@ -172,3 +172,8 @@ def cell(text: str) -> Value:
         return None
     value = number(text)
     return text if value is None else value
+
+
+def without_ansi(text: str) -> str:
+    """Text without terminal escape sequences."""
+    return _ANSI.sub("", text) if "\x1b" in text or "\x9b" in text else text
