@@ -1,9 +1,9 @@
 """What a client of the simulated engine sees: shapes, counts, errors, connections."""
 
+import asyncio
 import json
 import re
 import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -76,7 +76,9 @@ def test_without_stream_the_whole_answer_comes_at_once(sim: Sim) -> None:
     assert answer["choices"][0]["finish_reason"] == "length"
     assert len(answer["choices"][0]["text"].split()) == 5
     assert answer["usage"] == answer["usage"] | {"prompt_tokens": 2, "completion_tokens": 5, "total_tokens": 7}
-    status, chat = sim.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "abcd"}], "max_tokens": 2})
+    status, chat = sim.post(
+        "/v1/chat/completions", {"messages": [{"role": "user", "content": "abcd"}], "max_tokens": 2}
+    )
     assert (status, chat["choices"][0]["message"]["role"]) == (200, "assistant")
 
 
@@ -207,9 +209,7 @@ async def test_a_client_that_leaves_frees_its_slot_and_its_blocks(start: Farm) -
             await response.content.readline()
             assert sim.metric("vllm:num_requests_running") == 1
             assert sim.metric("vllm:kv_cache_usage_perc") > 0
-    end = time.monotonic() + 3
-    while sim.metric("vllm:num_requests_running") and time.monotonic() < end:
-        time.sleep(0.02)
+    await asyncio.sleep(0.3)
     assert sim.metric("vllm:num_requests_running") == 0
     assert sim.metric("vllm:kv_cache_usage_perc") == 0
     assert sim.metric("vllm:request_success_total", finished_reason="abort") == 1
@@ -224,6 +224,9 @@ async def test_a_request_can_be_aborted_by_name(start: Farm) -> None:
             assert sim.post("/abort_request", {"rid": "other"})[0] == 200
             assert sim.metric("sglang:num_running_reqs") == 1
             assert sim.post("/abort_request", {"rid": rid})[0] == 200
+            rest = [line async for line in response.content if line.strip()]
+            assert json.loads(rest[-2][6:])["choices"][0]["finish_reason"] == "abort"
+            assert rest[-1] == b"data: [DONE]\n"
             assert sim.metric("sglang:num_running_reqs") == 0
 
 

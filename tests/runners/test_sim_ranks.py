@@ -16,7 +16,8 @@ import pytest
 from tests.runners.sim_helper import Farm, Sim, farm, free_port, load
 
 CHANNEL = re.compile(
-    r"^\S+:\d+:\d+ \[\d+\] NCCL INFO Channel \d+/0 : (\d+)\[\d+\] -> (\d+)\[\d+\] \[(send|receive)\] via (NET/\S+)$", re.M
+    r"^\S+:\d+:\d+ \[\d+\] NCCL INFO Channel \d+/0 : (\d+)\[\d+\] -> (\d+)\[\d+\] \[(send|receive)\] via (NET/\S+)$",
+    re.M,
 )
 COMPLETE = re.compile(r"ncclCommInitRank comm \S+ rank (\d+) nranks (\d+) .* commId (\S+) - Init COMPLETE$", re.M)
 ENDLESS = {"prompt": "a", "max_tokens": 90000, "ignore_eos": True, "stream": True}
@@ -72,7 +73,9 @@ def test_a_wrong_transport_is_printed_as_nccl_does(start: Farm, net: str, via: s
     assert ("Using network Socket" in rank0.log) == (net == "socket")
 
 
-def test_nccl_lines_go_to_a_file_per_rank_when_asked(start: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nccl_lines_go_to_a_file_per_rank_when_asked(
+    start: Farm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("NCCL_DEBUG_FILE", f"{tmp_path}/nccl.%h.%p")
     sim = start("--tp", "4").ready()
     files = sorted(tmp_path.glob("nccl.*"))
@@ -118,7 +121,9 @@ def test_a_frozen_node_is_found_by_the_watchdog(start: Farm) -> None:
         rank1.process.send_signal(signal.SIGSTOP)
         assert rank0.wait() == 1
     assert 0.9 < time.monotonic() - begin < 2.5
-    assert re.search(r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=\d+, .*Timeout\(ms\)=1000\)", rank0.log)
+    assert re.search(
+        r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=\d+, .*Timeout\(ms\)=1000\)", rank0.log
+    )
     assert re.search(r"node rank 1 \(\S+, 127.0.0.1\) is lost: no answer for 1 s", rank0.log)
     rank1.process.send_signal(signal.SIGCONT)
     assert rank1.wait() == 1
@@ -202,7 +207,7 @@ def test_a_node_of_another_deployment_is_refused(start: Farm) -> None:
 async def test_a_slow_node_slows_every_step(start: Farm) -> None:
     spans = []
     for fault in ("", "slow-rank=1:3"):
-        rank0, _ = start.two("--fault", fault, "--ms-per-seq", "0")
+        rank0, _ = start.two("--fault", fault, "--ms-per-seq", "0", "--clock-scale", "5")
         rank0.ready()
         answer = (await load(rank0.url, 1, 1, isl=8, osl=100))[0]
         spans.append(answer.times[-2] - answer.times[0])
