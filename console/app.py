@@ -15,8 +15,9 @@ from textual.binding import Binding, BindingType
 
 from console.palette import ConsoleCommands
 from console.theme import THEMES
+from runners.session import Session
 from screens.base import Command, ConsoleScreen, Go
-from screens.data import Session, View
+from screens.data import View
 from screens.help import HelpScreen
 from screens.home import HomeScreen
 from screens.jobs import JobsScreen

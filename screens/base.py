@@ -103,7 +103,7 @@ class ConsoleScreen(Screen[None]):
 
     def on_mount(self) -> None:
         self._bars()
-        self.run_worker(self._poll, group="poll", exclusive=True)
+        self.run_worker(self._poll(), group="poll", exclusive=True)
 
     def on_screen_resume(self) -> None:
         self.poke()
@@ -163,7 +163,7 @@ class ConsoleScreen(Screen[None]):
     def _notice(self) -> tuple[Span, ...] | None:
         owner = self.view.session.owner
         if not owner.alive:
-            text = f" ✖ the owner is gone: {clean(owner.detail, 200)}. Jobs on the nodes go on. "
+            text = f" ✖ no owner: {clean(owner.detail, 160)}. Jobs on the nodes go on. "
             return ((text, "bad"), ("O starts a new owner, which carries on", "strong"))
         if self.trouble:
             return ((f" ▲ {self.trouble}", "warn"),)
@@ -182,15 +182,11 @@ class ConsoleScreen(Screen[None]):
         for key, place in self.view.places:
             here = place == self.PLACE
             left += [(key, "accent"), (f" {place}  ", "strong" if here else "dim")]
-        right = (
-            ("?", "accent"),
-            (" help  ", "dim"),
-            ("ctrl+p", "accent"),
-            (" commands  ", "dim"),
-            ("q", "accent"),
-            (" leave ", "dim"),
-        )
-        self.query_one("#bottom", Bar).show(Ends(tuple(left), right))
+        right: list[Span] = [("?", "accent"), (" help  ", "dim")]
+        if self.size.width >= 100:
+            right += [("ctrl+p", "accent"), (" commands  ", "dim")]
+        right += [("q", "accent"), (" leave ", "dim")]
+        self.query_one("#bottom", Bar).show(Ends(tuple(left), tuple(right)))
 
     def height_of(self, panel: Widget, lines: int) -> None:
         """A fixed height, or 0 lines to hide; sets styles only when they differ, so that no layout runs for nothing."""
@@ -211,15 +207,8 @@ class ConsoleScreen(Screen[None]):
                     clean(e, 300), title=f"{kind.replace('_', ' ')} was not taken", severity="error", markup=False
                 )
             else:
-                detail = clean(answer.get("detail") or "", 300)
-                state = clean(answer.get("state") or "accepted", 40)
-                refused = state in ("refused", "failed")
-                self.notify(
-                    f"{state}{': ' if detail else ''}{detail}",
-                    title=kind.replace("_", " "),
-                    severity="error" if refused else "information",
-                    markup=False,
-                )
+                said = clean(answer.get("detail") or answer.get("run_id") or "taken", 300)
+                self.notify(said, title=kind.replace("_", " "), markup=False)
                 self.ordered(kind, answer)
             self.poke()
 

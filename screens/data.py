@@ -6,48 +6,13 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
-from runners.spec import Inventory
+from runners.session import Session
 from store.errors import StoreError
 
 Row = dict[str, Any]
 FOREVER = 9_000_000_000_000_000_000
-
-
-class OwnerState(Protocol):
-    """Whether the owner answers; `detail` says what happened when it does not."""
-
-    @property
-    def alive(self) -> bool: ...
-    @property
-    def detail(self) -> str: ...
-
-
-class Answer(Protocol):
-    """A table: names of columns and rows of plain values."""
-
-    @property
-    def columns(self) -> tuple[str, ...]: ...
-    @property
-    def rows(self) -> list[tuple[Any, ...]]: ...
-
-
-class Session(Protocol):
-    """What screens ask of `runners.session.Session`. Every method raises StoreError with what to do next."""
-
-    @property
-    def simulated(self) -> bool: ...
-    @property
-    def config(self) -> Inventory: ...
-    @property
-    def who(self) -> str: ...
-    @property
-    def owner(self) -> OwnerState: ...
-    async def rows(self, name: str, *args: object) -> list[Row]: ...
-    async def sql(self, text: str) -> Answer: ...
-    async def order(self, kind: str, **params: Any) -> Row: ...
-    async def start_owner(self) -> None: ...
 
 
 @dataclass
@@ -87,15 +52,17 @@ class Feed:
         self._changes = found if isinstance(found, dict) else None
 
     async def rows(
-        self, name: str, *args: object, tables: tuple[str, ...] = (), every: int = 1, key: object = None
+        self, name: str, *args: object, tables: tuple[str, ...] = (), every: int = 1, key: object = None, slot: str = ""
     ) -> list[Row]:
         """The answer of a named query.
 
         `tables` are those it reads (none: always ask). `every` is the least number of ticks between two askings, `key`
-        what must be equal for an old answer to do in between (default: the arguments).
+        what must be equal for an old answer to do in between (default: the arguments). `slot` keeps answers of one
+        query apart that are asked side by side.
         """
         key = args if key is None else key
-        kept = self._kept.get(name)
+        slot = f"{name} {slot}"
+        kept = self._kept.get(slot)
         version = None if self._changes is None else tuple(self._changes.get(t, 0) for t in tables)
         if kept is not None and kept.key == key:
             unchanged = bool(tables) and version is not None and kept.version == version and kept.args == args
@@ -103,7 +70,7 @@ class Feed:
                 return kept.rows
         self.asked += 1
         rows = await self.session.rows(name, *args)
-        self._kept[name] = _Kept(key, args, version, self.ticks, rows)
+        self._kept[slot] = _Kept(key, args, version, self.ticks, rows)
         return rows
 
     def forget(self) -> None:

@@ -102,7 +102,7 @@ class Start:
     what: tuple[str, ...]
     deployment: str
     repeats: int
-    plan: bool
+    keep: bool  # leave the server up afterwards
 
 
 class StartRun(ModalScreen[Start | None]):
@@ -115,6 +115,7 @@ class StartRun(ModalScreen[Start | None]):
         Binding("right", "deployment(1)", "deployment after"),
         Binding("up,plus", "repeats(1)", "more repeats"),
         Binding("down,minus", "repeats(-1)", "fewer repeats"),
+        Binding("k", "keep", "keep the server up afterwards, or stop it"),
     ]
 
     def __init__(
@@ -127,6 +128,7 @@ class StartRun(ModalScreen[Start | None]):
         self.names = list(config.deployments)
         self.at = self.names.index(plan.deployment) if plan and plan.deployment in self.names else self._likely()
         self.repeats = plan.repeats if plan else 1
+        self.keep = False
 
     def _likely(self) -> int:
         """The deployment that is up, else the one used last."""
@@ -137,7 +139,11 @@ class StartRun(ModalScreen[Start | None]):
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog", classes="wide"):
             yield TextPanel(f"start {' '.join(clean(w, 40) for w in self.what)}", ident="start")
-            yield Static("←/→ deployment   ↑/↓ repeats   enter starts   esc leaves it", classes="hint", markup=False)
+            yield Static(
+                "←/→ deployment  ↑/↓ repeats  k keep the server up  enter starts  esc leaves",
+                classes="hint",
+                markup=False,
+            )
 
     def on_mount(self) -> None:
         self._fill()
@@ -206,7 +212,8 @@ class StartRun(ModalScreen[Start | None]):
             how = f"{d.engine} is up on {where}; it is used if nothing changed since"
         else:
             limit = span_s(d.ready_timeout)
-            how = f"{d.engine} starts on {where} ({d.topology.ranks} ranks, up to {limit}), stops after the run"
+            after = "stays up afterwards" if self.keep else "stops after the run"
+            how = f"{d.engine} starts on {where} ({d.topology.ranks} ranks, up to {limit}), {after}"
         return line(("server      ", "dim"), how)
 
     def _time(self, cases: list[Case], d: Deployment) -> Line:
@@ -242,11 +249,15 @@ class StartRun(ModalScreen[Start | None]):
         self.repeats = min(max(self.repeats + by, 1), 1000)
         self._fill()
 
+    def action_keep(self) -> None:
+        self.keep = not self.keep
+        self._fill()
+
     def action_start(self) -> None:
         if not self.names:
             self.dismiss(None)
             return
-        self.dismiss(Start(self.what, self.names[self.at], self.repeats, self.plan is not None))
+        self.dismiss(Start(self.what, self.names[self.at], self.repeats, self.keep))
 
     def action_cancel(self) -> None:
         self.dismiss(None)

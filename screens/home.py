@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -61,9 +61,9 @@ class HomeScreen(ConsoleScreen):
                 yield Table(
                     "deployments   u up, d down",
                     (
-                        Column("name", 12, lambda r: (clean(r["deployment"], 60), "")),
+                        Column("name", 10, lambda r: (clean(r["deployment"], 60), "")),
                         Column("state", 10, lambda r: worded(r["state"]) if r["state"] else ("○ never up", "dim")),
-                        Column("what", 14, lambda r: (clean(r["what"], 40), "dim"), keep=3),
+                        Column("what", 13, lambda r: (clean(r["what"], 40), "dim"), keep=3),
                         Column("last result", 0, result_cell, keep=5),
                     ),
                     key="deployment",
@@ -72,7 +72,7 @@ class HomeScreen(ConsoleScreen):
                     header=False,
                 )
             yield Table(
-                "start   enter, x marks several",
+                "start   isl/osl, load   enter, x marks several",
                 (
                     Column("", 1, lambda r: ("■" if r["name"] in mark else " ", "accent")),
                     Column("name", 14, lambda r: (clean(r["name"], 60), "strong" if r["kind"] == "plan" else "")),
@@ -80,6 +80,7 @@ class HomeScreen(ConsoleScreen):
                     Column("last", 12, lambda r: worded(r["last"]) if r["last"] else ("", ""), keep=3),
                 ),
                 key="name",
+                empty="what can be started appears here with the first deployment",
                 ident="cases",
                 header=False,
             )
@@ -97,17 +98,34 @@ class HomeScreen(ConsoleScreen):
     async def fetch(self) -> HomeView:
         config = self.view.session.config
         history = await self.feed.rows("screen_history", tables=("attempts", "runs"))
+        known = await self.feed.rows("screen_deployments", tables=("lives", "attempts", "runs"))
         return HomeView(
             nodes=node_rows(config, await self.feed.rows("live_nodes", tables=("node_states", "clock_offsets"))),
-            deployments=deployment_rows(
-                config,
-                await self.feed.rows("screen_deployments", tables=("lives", "attempts", "runs", "requests"), every=3),
-            ),
+            deployments=deployment_rows(config, [await self._with_result(d) for d in known]),
             cases=case_rows(config, history),
             runs=tuple((await self.feed.rows("runs_list", tables=("runs", "attempts")))[:500]),
             history=tuple(history),
             now_ns=self.view.now(),
         )
+
+    async def _with_result(self, deployment: Row) -> Row:
+        """The figures of a deployment's last attempt: of its steady window, else of all its requests."""
+        for window in ("steady", "all"):
+            if deployment["run_id"] is None:
+                break
+            rows = await self.feed.rows(
+                "screen_attempts",
+                deployment["run_id"],
+                window,
+                tables=("requests", "attempts", "phases"),
+                every=10,
+                key=(deployment["attempt_id"], window),
+                slot=f"{deployment['deployment']} {window}",
+            )
+            found = next((r for r in rows if r["attempt_id"] == deployment["attempt_id"]), None)
+            if found and found["output_tps"] is not None:
+                return {**deployment, "result": found, "window": window}
+        return {**deployment, "result": None, "window": ""}
 
     def apply(self, snapshot: HomeView) -> None:
         self.query_one("#now", TextPanel).show(tuple(now_lines(snapshot, bool(self.view.session.config.nodes))))
@@ -182,14 +200,19 @@ class HomeScreen(ConsoleScreen):
 
         def go(start: Start | None) -> None:
             if start is not None:
-                wanted: Any = start.what[0] if start.plan else list(start.what)
                 self.view.marked.clear()
-                self.send("start_run", what=wanted, deployment=start.deployment, repeats=start.repeats)
+                self.send(
+                    "start_run",
+                    what=list(start.what),
+                    deployment=start.deployment,
+                    repeats=start.repeats,
+                    keep=start.keep,
+                )
 
         self.app.push_screen(dialog, go)
 
     def ordered(self, kind: str, answer: Row) -> None:
-        if kind == "start_run" and answer.get("state") not in ("refused", "failed"):
+        if kind == "start_run":
             self.post_message(Go("live", run_id=answer.get("run_id")))
 
     def action_mark(self) -> None:

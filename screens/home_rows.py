@@ -26,7 +26,9 @@ class HomeView:
 
 
 def case_rows(config: Inventory, history: Iterable[Row]) -> tuple[Row, ...]:
-    """What can be started: plans, then cases one by one, each with how it ended last."""
+    """What can be started: plans, then cases one by one, each with how it ended last. Nothing without a deployment."""
+    if not config.deployments:
+        return ()
     last: dict[tuple[str, int | None], Row] = {}
     for h in history:
         key = (h["case_name"], h["concurrency"])
@@ -39,7 +41,7 @@ def case_rows(config: Inventory, history: Iterable[Row]) -> tuple[Row, ...]:
     for group in config.cases.values():
         for c in group:
             pace = f"rate {c.request_rate:g}/s" if c.request_rate else f"C {c.concurrency}"
-            what = f"isl {c.isl:<6} osl {c.osl:<5} {pace}" + (f"  SLO {c.slo}" if c.slo else "")
+            what = f"{c.isl}/{c.osl}  {pace}" + (f"  SLO {c.slo}" if c.slo else "")
             past = last.get((c.label, c.concurrency)) or last.get((c.name, c.concurrency))
             rows.append({"name": c.label, "kind": "case", "what": what, "last": past["last_outcome"] if past else None})
     return tuple(rows)
@@ -75,8 +77,7 @@ def deployment_rows(config: Inventory, known: Iterable[Row]) -> tuple[Row, ...]:
             "outcome",
             "case_name",
             "concurrency",
-            "output_tps",
-            "tpot_p95",
+            "attempt_id",
             "result_wall_ns",
             "started_wall_ns",
             "run_id",
@@ -97,12 +98,17 @@ def deployment_rows(config: Inventory, known: Iterable[Row]) -> tuple[Row, ...]:
 
 
 def result_cell(r: Row) -> Span:
+    """The last finished attempt: its case, output rate and P95 of TPOT by its window, and what ended it if not OK."""
     if r["outcome"] is None:
         return NONE, "dim"
     sign, role = lamp(r["outcome"])
     word = "" if r["outcome"] == "OK" else f" {r['outcome'].replace('_', ' ')}"
-    tps = "" if r["output_tps"] is None else f" {num(r['output_tps'])} tok/s, TPOT p95 {milli(r['tpot_p95'])}"
-    return f"{sign} {clean(r['case_name'], 24)}{word}{tps}", role if r["outcome"] != "OK" else ""
+    result = r.get("result")
+    figures = ""
+    if result and result["output_tps"] is not None:
+        tpot = result["tpot_ms"][1] if result["tpot_ms"] else None
+        figures = f" {num(result['output_tps'], 1)} tok/s {r['window']}, TPOT p95 {milli(tpot)}"
+    return f"{sign} {clean(r['case_name'], 24)}{figures}{word}", role if r["outcome"] != "OK" else ""
 
 
 def node_why(r: Row) -> Span:

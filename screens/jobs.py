@@ -70,7 +70,8 @@ class JobsScreen(ConsoleScreen):
         self.query_one("#all-jobs", Table).focus()
 
     async def fetch(self) -> JobsView:
-        jobs = await self.feed.rows("jobs_list", tables=("jobs", "offsets"))
+        jobs = list(await self.feed.rows("jobs_list", tables=("jobs", "offsets")))
+        jobs.sort(key=lambda j: j["state"] not in ("starting", "running"))
         if self.only_alive:
             jobs = [j for j in jobs if j["state"] in ("starting", "running")]
         row = self.query_one("#all-jobs", Table).row

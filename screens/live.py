@@ -233,14 +233,14 @@ class LiveScreen(ConsoleScreen):
             spans += [(clean(a["deployment"] or a["kind"], 30), "strong"), ("  ", ""), worded(a["run_state"])]
         else:
             load = f"C {a['concurrency']}" if a["request_rate"] is None else f"rate {a['request_rate']:g}/s"
-            at = [b for b in snap.attempts if b["attempt_id"] == a["attempt_id"]]
+            ids = [b["attempt_id"] for b in snap.attempts]
             spans += [
                 (clean(a["case_name"], 30), "strong"),
-                (f"  isl {num(a['isl'])} osl {num(a['osl'])} ", "dim"),
-                (load, ""),
-                (f"  attempt {snap.attempts.index(at[0]) + 1}/{len(snap.attempts)}", "dim"),
                 ("  ", ""),
                 *self._state(snap),
+                (f"  attempt {ids.index(a['attempt_id']) + 1}/{len(ids)}", "dim"),
+                (f"  {load}", ""),
+                (f"  isl {num(a['isl'])} osl {num(a['osl'])}", "dim"),
             ]
         nodes: list[Span] = []
         for n in snap.nodes:

@@ -101,7 +101,9 @@ class NodeScreen(ConsoleScreen):
         self.query_one(Devices).show(snapshot.gpus)
         self.query_one(Rails).show(snapshot.rails)
         self.query_one("#threads", Table).show(snapshot.threads)
-        self.query_one(LogView).show(snapshot.logs)
+        logs = self.query_one(LogView)
+        logs.nodes = (snapshot.node,)
+        logs.show(snapshot.logs)
 
     def place_panels(self, width: int, height: int) -> None:
         snap: NodeView | None = self.snapshot

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from screens.widgets.panel import Panel
-from screens.widgets.text import Line, Span, beside, line
+from screens.widgets.text import Line, Span, crop, line, width_of
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Ends:
 
 
 class Bar(Panel[Ends]):
-    """One line; the left end wins when both do not fit."""
+    """One line; the right end is kept, the left one is cut where both do not fit."""
 
     titled: ClassVar[bool] = False
 
@@ -26,7 +26,11 @@ class Bar(Panel[Ends]):
         super().__init__(ident=ident, focusable=False)
 
     def draw(self, data: Ends, width: int, height: int) -> list[Line]:
-        return [beside(line(*data.left), line(*data.right), width)]
+        tail = width_of(data.right)
+        room = width - tail if tail < width // 2 else width
+        left = crop(data.left, room)
+        gap = width - width_of(left) - tail
+        return [Line((*left, (" " * gap, ""), *data.right) if gap >= 0 else left)]
 
 
 class TextPanel(Panel[tuple[Line, ...]]):

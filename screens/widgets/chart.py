@@ -127,17 +127,18 @@ class Chart(Panel[Plot]):
     def _range(self, data: Plot, known: list[float]) -> tuple[float, float]:
         top = max([*known, *(y for y, _ in data.limits if y <= 3 * max(known))])
         if data.zero:
-            return 0.0, nice(top)
+            return 0.0, nice(top * 1.04)
         bottom = min(known)
         pad = max((top - bottom) * 0.1, abs(top) * 0.01, 1e-9)
         return max(bottom - pad, 0.0) if bottom >= 0 else bottom - pad, top + pad
 
     def _label(self, value: float) -> str:
-        return milli(value) if value else "0"
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
     def _lines_of(self, data: Plot, canvas: _Canvas, low: float, high: float, margin: int) -> list[Line]:
         rows, columns = canvas.height, canvas.width
-        labels = {0: high, rows - 1: low, (rows - 1) // 2: high - (high - low) * ((rows - 1) // 2) / max(rows - 1, 1)}
+        middle = (high + low) / 2
+        labels = {0: high, rows - 1: low, (rows - 1) // 2: middle} if rows >= 5 else {0: high, rows - 1: low}
         marks = {self._cell(data, x, columns): word for x, word in data.marks if data.x0 < x < data.x1}
         cursor = None if self.at is None else self._cell(data, self.at, columns)
         lines: list[Line] = []
@@ -189,6 +190,8 @@ class Chart(Panel[Plot]):
             spans += [(f"at {span_s(self.at)}  ", "accent")]
         for s in self.data.series:
             value = self._value(s)
+            if value is None:
+                continue
             spans += [("⠒ ", s.role), (clean(s.name, 20) + " ", "dim"), (milli(value) + " ", "")]
         spans += [(f"┄ {clean(word, 12)} {milli(y)} ", "warn") for y, word in self.data.limits]
         return Line(tuple(spans))

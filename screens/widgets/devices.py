@@ -18,6 +18,13 @@ def throttled(gpu: Row) -> str:
     return ",".join(r for r in reasons if r.lower() not in HARMLESS)
 
 
+def reason(gpu: Row) -> str:
+    """The throttle reasons in few letters."""
+    text = throttled(gpu)
+    known = [word for word in ("thermal", "power_brake", "sync_boost") if word in text]
+    return " ".join(known).replace("_", " ") or clean(text, 40)
+
+
 def node_names(data: Sequence[Row]) -> list[str]:
     return sorted({g["node"] for g in data})
 
@@ -83,22 +90,22 @@ class Devices(Panel[list[Row]]):
         hot = [g for g in gpus if throttled(g)]
         if hot:
             names = ",".join(str(g["gpu"]) for g in hot[:4])
-            return [(f"▲ GPU {names} {clean(throttled(hot[0]), 40)}", "warn")]
+            return [(f"▲ {names} {reason(hot[0])}", "warn")]
         known = [g["util_pct"] for g in gpus if g["util_pct"] is not None]
         if known and max(known) - min(known) >= 25:
             slow = min((g for g in gpus if g["util_pct"] is not None), key=lambda g: g["util_pct"])
-            return [(f"▲ GPU {slow['gpu']} at {slow['util_pct']:.0f} %", "warn")]
+            return [(f"▲ {slow['gpu']} at {slow['util_pct']:.0f} %", "warn")]
         return []
 
     def _grid(self, node: str, gpus: list[Row], width: int, metrics: int) -> list[Line]:
         lines: list[Line] = []
         for start in range(0, len(gpus), 8):
             part = gpus[start : start + 8]
-            cell = min(max((width - 9) // max(len(part), 1), 4), 7)
+            cell = min(max((width - 22) // max(len(part), 1), 5), 7)
             stale = [g for g in part if g["stale"]]
             head: list[Span] = [(fit(clean(node, 40), 8), "title")]
             head += [(num(g["gpu"], 0, cell), "dim") for g in part]
-            head += [("  ", ""), *self._mark(part, stale)] if metrics > 3 or width > 9 + 8 * cell + 12 else []
+            head += [(" ", ""), *self._mark(part, stale)]
             lines.append(Line(tuple(head)))
             wanted: list[tuple[str, list[float | None], int]] = [
                 ("util %", [g["util_pct"] for g in part], 0),
@@ -142,6 +149,6 @@ class Devices(Panel[list[Row]]):
             if g["stale"]:
                 spans.append((f"  ▲ no data for {g['age_s']:.0f} s", "warn"))
             elif throttled(g):
-                spans.append((f"  ▲ {clean(throttled(g), 60)}", "warn"))
+                spans.append((f"  ▲ {reason(g)}", "warn"))
             lines.append(Line(tuple(spans)))
         return lines

@@ -64,7 +64,7 @@ class Engine(Panel[EngineView]):
                 num(now["itl_ms"], 1, 6),
                 ("   queue ", "dim"),
                 num(now["queue_ms"], 0, 6),
-                (" ms, engine's own means of the last minute", "dim"),
+                (" ms (engine, 2 min)", "dim"),
             ),
         ]
         return lines[:height]

@@ -17,7 +17,8 @@ def _what(row: Row) -> Span:
     where = f"{clean(row['node'], 40)}: " if row["node"] else ""
     times = f" (x{row['count']})" if (row["count"] or 1) > 1 else ""
     detail = f": {clean(row['detail'], 300)}" if row["detail"] else ""
-    text = f"{where}{clean(row['title'], 200)}{times}{detail}"
+    step = f"  next: {clean(row['next_step'], 200)}" if row["next_step"] else ""
+    text = f"{where}{clean(row['title'], 200)}{times}{detail}{step}"
     return text, "bad" if row["severity"] in ("fatal", "fail") else ""
 
 

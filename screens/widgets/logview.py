@@ -81,7 +81,8 @@ class LogView(Panel[list[Row]]):
         word, role = ("ERR ", "bad") if level >= 40 else ("WARN ", "warn") if level == 30 else ("", "")
         head: list[Span] = [
             (stamp(r["at_ns"]) + f".{r['at_ns'] // 100_000_000 % 10} ", "dim"),
-            (fit(clean(r["node"], 40), 7) + (fit(who, 5) if width >= 60 else ""), "dim"),
+            (("" if self.query_state.node or len(self.nodes) == 1 else fit(clean(r["node"], 40), 7)), "dim"),
+            ((fit(who, 5) if width >= 60 else ""), "dim"),
             (word, role),
         ]
         text = clean(r["text"], max(width, 8) * 2) + (" [cut]" if r["truncated"] else "")

@@ -77,14 +77,14 @@ class Panel(Widget, Generic[D]):
     # --- machinery
 
     def _all_lines(self, width: int, height: int) -> list[Line]:
-        lines = [] if self.compact or not self.titled else [self._rule(width)]
-        room = height - len(lines)
-        if room <= 0:
-            return lines[:height]
-        body = self.draw(self.data, width, room) if self.data is not None else []
-        if not body and self.empty:
-            body = [line((part, "dim")) for part in self.empty.split("\n")]
-        return [*lines, *body[:room]]
+        rule = 0 if self.compact or not self.titled else 1
+        room = height - rule
+        body: list[Line] = []
+        if room > 0:
+            body = self.draw(self.data, width, room) if self.data is not None else []
+            if not body and self.empty:
+                body = [line((part, "dim")) for part in self.empty.split("\n")]
+        return [*([self._rule(width)] if rule else []), *body[:room]]
 
     def _rule(self, width: int) -> Line:
         mark: Span = ("─▸ ", "accent") if self.has_focus else ("─ ", "dim")

@@ -15,12 +15,14 @@ class Rails(Panel[list[Row]]):
 
     def draw(self, data: list[Row], width: int, height: int) -> list[Line]:
         busiest = max((max(r["tx_gbs"] or 0, r["rx_gbs"] or 0) for r in data), default=0.0)
-        return [self._row(r, width, busiest) for r in data[:height]]
+        nodes = min(max((len(r["node"]) for r in data), default=0), 16) + 1
+        ports = min(max((len(r["device"]) for r in data), default=0), 12)
+        return [self._row(r, width, busiest, nodes, ports) for r in data[:height]]
 
-    def _row(self, r: Row, width: int, busiest: float) -> Line:
-        name = f"{fit(clean(r['node'], 40), 7)}{fit(clean(r['device'], 40), 8)}"
+    def _row(self, r: Row, width: int, busiest: float, nodes: int, ports: int) -> Line:
+        name = fit(clean(r["node"], 40), nodes) + fit(clean(r["device"], 40), ports)
         small = width < 70
-        bars = max(min((width - 52) // 2, 40), 0) if not small else max((width - 44) // 2, 0)
+        bars = max(min((width - nodes - ports - 20 - 2 - 13) // 2, 40), 0)
         top = max(r["line_gbs"] or 0, r["tx_peak_gbs"] or 0, r["rx_peak_gbs"] or 0, 1e-9)
         spans: list[Span] = [(name, "title")]
         for way in ("tx", "rx"):

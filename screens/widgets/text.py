@@ -58,12 +58,18 @@ def width_of(spans: Iterable[Span]) -> int:
     return sum(len(t) if t.isascii() else cell_len(t) for t, _ in spans)
 
 
-def beside(left: Line, right: Line, width: int) -> Line:
-    """Left and right ends of one line; when both do not fit, the right one gives way."""
-    room = width - width_of(left.spans) - width_of(right.spans)
-    if room < 1:
-        return left
-    return Line((*left.spans, (" " * room, ""), *right.spans), left.base)
+def crop(spans: Iterable[Span], width: int) -> tuple[Span, ...]:
+    """As much of `spans` as fits in `width` cells; a span that is cut ends in an ellipsis."""
+    kept: list[Span] = []
+    for text, role in spans:
+        cells = len(text) if text.isascii() else cell_len(text)
+        if cells > width:
+            if width > 0:
+                kept.append((fit(text, width), role))
+            break
+        kept.append((text, role))
+        width -= cells
+    return tuple(kept)
 
 
 def num(value: float | None, digits: int = 0, width: int = 0) -> str:

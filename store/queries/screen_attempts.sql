@@ -16,7 +16,7 @@ WITH bounds AS (  -- all: first send to last end of the measured requests; stead
                   ELSE list_sum(list_transform(list_zip(q.chunk_ns, coalesce(q.chunk_tokens, list_transform(q.chunk_ns, lambda c: 1))),
                        lambda c: CASE WHEN q.sent_ns + c[1] BETWEEN b.w0 AND b.w1 THEN c[2] ELSE 0 END)) END) AS output_tokens
   FROM bounds b JOIN requests q USING (attempt_id)
-  WHERE q.kind <> 'warmup'
+  WHERE q.kind <> 'warmup' AND b.w0 IS NOT NULL AND b.w1 IS NOT NULL
   GROUP BY b.attempt_id
 ), kept AS (
   SELECT q.*, CASE WHEN q.status = 'ok' AND q.first_ns > q.sent_ns THEN (q.first_ns - q.sent_ns) / 1e6 END AS ttft,

@@ -7,7 +7,7 @@ WITH cpu AS (
   FROM cpu_samples WHERE wall_ns BETWEEN t0 AND t1
   WINDOW w AS (PARTITION BY node, cpu ORDER BY wall_ns)
 ), busy AS (
-  SELECT node, cpu, wall_ns, CASE WHEN d_all > 0 THEN 100.0 * (d_all - d_idle - coalesce(d_io, 0)) / d_all END AS busy_pct FROM cpu
+  SELECT node, cpu, wall_ns, CASE WHEN d_all > 0 THEN least(greatest(100.0 * (d_all - d_idle - coalesce(d_io, 0)) / d_all, 0), 100) END AS busy_pct FROM cpu
 ), cores AS (
   SELECT * FROM busy WHERE cpu IS NOT NULL QUALIFY row_number() OVER (PARTITION BY node, cpu ORDER BY wall_ns DESC) = 1
 ), hot AS (

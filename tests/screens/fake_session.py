@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass, field
 from typing import Any
 
+from runners.session import OwnerState, Session
 from runners.spec import Inventory
-from store.database import Store, Table
-from store.queries import call
+from store.database import Store
 
 
-@dataclass
-class Owner:
-    alive: bool = True
-    detail: str = ""
+class StoreSession(Session):
+    """Orders are kept in `orders` and answered with `answer`; a dead owner comes back with `start_owner`."""
 
+    def __init__(self, store: Store, config: Inventory, *, simulated: bool = True) -> None:
+        super().__init__(config, store, owner=OwnerState(True))
+        self.who = "operator"
+        self.orders: list[tuple[str, dict[str, Any]]] = []
+        self.answer: dict[str, Any] = {"ok": True}
+        self._simulated = simulated
 
-@dataclass
-class StoreSession:
-    """Orders are kept in `orders` and answered with `answer`."""
-
-    store: Store
-    config: Inventory
-    simulated: bool = True
-    who: str = "operator"
-    owner: Owner = field(default_factory=Owner)
-    orders: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-    answer: dict[str, Any] = field(default_factory=lambda: {"state": "accepted"})
-
-    async def rows(self, name: str, *args: object) -> list[dict[str, Any]]:
-        return (await asyncio.to_thread(self.store.query, call(name, *args))).dicts()
-
-    async def sql(self, text: str) -> Table:
-        return await asyncio.to_thread(self.store.query, text)
+    @property
+    def simulated(self) -> bool:
+        return self._simulated
 
     async def order(self, kind: str, **params: Any) -> dict[str, Any]:
         self.orders.append((kind, params))
         return self.answer
 
     async def start_owner(self) -> None:
-        self.owner = Owner()
+        self.owner.alive, self.owner.detail = True, ""
