@@ -12,16 +12,31 @@ from typing import Any
 
 from store.analysis.chains import chains
 from store.analysis.collectives import RankCollectives, across_ranks, collective_rows, distinct_ranks, rank_collectives
+from store.analysis.columns import WORTH_IT, load, save
+from store.analysis.compare import four_shares
 from store.analysis.families import Rule
 from store.analysis.hostside import host_side, launch_delay
 from store.analysis.ingest import expand, ingest
 from store.analysis.kinds import by_kind
-from store.analysis.rank import kernel_rows, no_communication, rank_json, view
+from store.analysis.questions import questions
+from store.analysis.rank import RankView, kernel_rows, no_communication, rank_json, view
 from store.analysis.steps import find_steps, left_out, steps_json
+from store.analysis.window import window_json
 
 SCHEMA = 1
 _WORTH_A_PROCESS = 8 << 20
 _MAX_FILES = 4096
+
+
+@dataclass(frozen=True)
+class Options:
+    """extra: the user's family rules. window: ns since a rank's first device event, split on top of the whole.
+    columns: keep columnar files beside big traces and use those that are there. workers: processes at most."""
+
+    extra: tuple[Rule, ...] = ()
+    window: tuple[int, int] | None = None
+    columns: bool = False
+    workers: int | None = None
 
 
 @dataclass
@@ -35,49 +50,53 @@ class FileReport:
     problems: list[str] = field(default_factory=list)
 
 
-def analyze_file(path: Path, extra: tuple[Rule, ...] = ()) -> FileReport:
+def views_of(path: Path, options: Options) -> tuple[list[RankView], list[str]]:
+    """The ranks of one capture ready for analysis, and what was wrong with it. Never raises for its content."""
+    found = load(path) if options.columns else None
+    if found is None:
+        found = ingest(path)
+        if options.columns and _size(path) >= WORTH_IT:
+            save(path, found)
+    return [view(t, options.extra) for t in found.timelines if len(t.events)], list(found.problems)
+
+
+def analyze_file(path: Path, options: Options) -> FileReport:
     """Read and analyse one capture; never raises for its content."""
-    found = ingest(path)
-    report = FileReport(path.name, problems=list(found.problems))
-    for timeline in found.timelines:
-        if not len(timeline.events):
-            continue
-        seen = view(timeline, extra)
-        if warning := no_communication(seen):
-            report.problems.append(warning)
+    views, problems = views_of(path, options)
+    report = FileReport(path.name, problems=problems)
+    for seen in views:
         steps = find_steps(seen)
-        if said := left_out(seen, steps):
-            report.problems.append(said)
+        report.problems += [said for said in (no_communication(seen), left_out(seen, steps)) if said]
         mine = rank_collectives(seen)
         shown = steps_json(seen, steps)
-        report.ranks.append(
-            rank_json(seen)
-            | {
-                "collectives": collective_rows(mine),
-                "host": host_side(seen) | {"launch_delay": launch_delay(seen)},
-                "chains": chains(seen),
-                "kinds": by_kind(seen, steps, shown),
-                "steps": shown,
-            }
-        )
+        rank = rank_json(seen) | {
+            "collectives": collective_rows(mine),
+            "host": host_side(seen) | {"launch_delay": launch_delay(seen)},
+            "chains": chains(seen),
+            "kinds": by_kind(seen, steps, shown),
+            "steps": shown,
+        }
+        if options.window:
+            rank["window"] = window_json(seen, *options.window)
+        report.ranks.append(rank)
         report.kernels.append(kernel_rows(seen))
         report.collectives.append(mine)
     return report
 
 
-def analyze(paths: Sequence[Path], *, extra: tuple[Rule, ...] = (), workers: int | None = None) -> dict[str, Any]:
+def analyze(paths: Sequence[Path], options: Options | None = None) -> dict[str, Any]:
     """The whole report: a process a file when several are big; a file that cannot be used costs a sentence."""
     files = list(expand(paths))[:_MAX_FILES]
-    return merge(_each(files, extra, workers))
+    return merge(_each(files, options or Options()))
 
 
-def _each(files: list[Path], extra: tuple[Rule, ...], workers: int | None) -> list[FileReport]:
+def _each(files: list[Path], options: Options) -> list[FileReport]:
     big = sum(_size(file) for file in files) > _WORTH_A_PROCESS
-    count = min(len(files), workers or cpu_count() or 1)
+    count = min(len(files), options.workers or cpu_count() or 1)
     if not big or count < 2:
-        return [analyze_file(file, extra) for file in files]
+        return [analyze_file(file, options) for file in files]
     with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(analyze_file, files, [extra] * len(files)))
+        return list(pool.map(analyze_file, files, [options] * len(files)))
 
 
 def _size(path: Path) -> int:
@@ -110,7 +129,7 @@ def merge(files: Sequence[FileReport]) -> dict[str, Any]:
     ranks.sort(key=lambda rank: (rank["rank"] is None, rank["rank"] or 0))
     problems += _duplicates(ranks) + together.problems
     rows = sorted(table.values(), key=lambda row: (-row["total_ns"], row["name"]))
-    return {
+    report: dict[str, Any] = {
         "schema": SCHEMA,
         "ranks": ranks,
         "kernels": [_kernel(row) for row in rows if not row["copy"]],
@@ -120,6 +139,9 @@ def merge(files: Sequence[FileReport]) -> dict[str, Any]:
         "collectives": together.operations,
         "problems": problems,
     }
+    report["shares"] = four_shares(report)
+    report["questions"] = questions(report)
+    return report
 
 
 def _kernel(row: dict[str, Any]) -> dict[str, Any]:

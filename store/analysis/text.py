@@ -102,6 +102,10 @@ def rank_lines(rank: dict[str, Any]) -> list[str]:
         wait = rank["communication_wait_ns"]
         part = share(wait, rank["communication_exposed_ns"])
         lines.append(f"  of the exposed communication, waiting for later ranks: {duration(wait)} ({part})")
+    if window := rank.get("window"):
+        inside = [(name, duration(ns), share(ns, window["wall_ns"])) for name, ns in parts_rows(window) if ns]
+        head = f"window {window['start_ns'] / 1e6:.3f} to {window['end_ns'] / 1e6:.3f} ms"
+        lines += table((head, "time", "share"), [*inside, ("adds up to", duration(window["wall_ns"]), "")])
     return lines
 
 
@@ -131,14 +135,18 @@ def _causes(ranks: list[dict[str, Any]]) -> list[str]:
     lines = []
     for rank in ranks:
         causes = rank["host"]["idle_by_cause_ns"]
-        rows = [(_CAUSES[cause], duration(ns), share(ns, rank["idle_ns"])) for cause, ns in causes.items() if ns]
-        lines += table(("what the host did", "time", "share of idle"), sorted(rows, key=lambda row: row[0]))
+        rows = [
+            (_CAUSES[cause], duration(ns), share(ns, rank["idle_ns"]))
+            for cause, ns in sorted(causes.items(), key=lambda item: -item[1])
+            if ns
+        ]
+        lines += table(("what the host did", "time", "share of idle"), rows)
         chain = rank["chains"]
         if chain["under_10us_share"] is not None:
             lines.append(
                 f"  {share(chain['under_10us_share'], 1)} of the kernels are shorter than 10 us (they hold "
-                f"{share(chain['under_10us_time_share'], 1)} of the kernel time); {chain['chains']} chains of five or more, "
-                f"the longest {chain['longest_chain']}"
+                f"{share(chain['under_10us_time_share'], 1)} of the kernel time); {chain['chains']} chains of five or "
+                f"more, the longest {chain['longest_chain']}"
             )
     return lines
 
