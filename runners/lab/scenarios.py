@@ -38,10 +38,10 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         ("--fault", "slow-rank=11:1.6"),
         throttle={(1, 3): "sw_thermal_slowdown"},
     ),
-    "kv-pressure": Scenario("too little KV cache: pre-emptions from a concurrency of about 8", ("--kv-tokens", "6000")),
+    "kv-pressure": Scenario("too little KV cache: pre-emptions from a concurrency of 8", ("--kv-tokens", "2000")),
     "oom-at-48": Scenario("device memory runs out at 48 running requests", ("--fault", "oom@C=48")),
     "crash": Scenario("the engine dies at the 40th request", ("--fault", "crash@req=40")),
-    "worker-crash": Scenario("the second node's workers die at the 40th request", ("--fault", "worker-crash@req=40")),
+    "worker-crash": Scenario("the second node's workers die 12 s after they joined", ("--fault", "worker-crash@12")),
     "hang": Scenario("the engine stops answering at the 40th request", ("--fault", "hang@req=40")),
     "slow-start": Scenario("the server takes a minute to come up", ("--fault", "slow-start=60")),
 }
