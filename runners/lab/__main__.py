@@ -50,7 +50,7 @@ async def _serve(folder: Path, scenario_name: str, count: int, idle_minutes: flo
         public = host_key.export_public_key().decode().split()
         known.append(f"[{layout.HOST}]:{ports[node.name]} {public[0]} {public[1]}\n")
         servers.append(server)
-    server_port = before.server_port if before else layout.free_port_pair()
+    server_port = layout.free_port_pair(before.server_port if before else 0)
     layout.write_private(folder / "known_hosts", "".join(known).encode())
     layout.write_private(folder / "ssh_config", layout.ssh_config(folder, ports).encode())
     text = layout.inventory_text(folder, ports, server_port, scenario_name)

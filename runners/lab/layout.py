@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shlex
 import socket
 import sys
@@ -96,18 +97,24 @@ def prepare(folder: Path, count: int, scenario: Scenario) -> tuple[list[LabNode]
     return nodes, rails
 
 
-def free_port_pair() -> int:
-    """A port that is free together with the next one (the simulated engine's HTTP server and its rendezvous)."""
-    for _ in range(50):
-        with socket.socket() as first, socket.socket() as second:
-            first.bind((HOST, 0))
-            port = int(first.getsockname()[1])
-            try:
-                second.bind((HOST, port + 1))
-            except (OSError, OverflowError):
-                continue
+def free_port_pair(wanted: int = 0) -> int:
+    """A port that is free together with the next one (the simulated engine's HTTP server and its rendezvous): `wanted`
+    if it is, else one below the range from which the kernel gives ports to outgoing connections."""
+    for port in (wanted, *random.SystemRandom().sample(range(20000, 32000, 2), 200)):
+        if port and all(_free(p) for p in (port, port + 1)):
             return port
     raise OSError("no two neighbouring free ports on loopback")
+
+
+def _free(port: int) -> bool:
+    """Nothing listens there on any address and nothing is connected from there."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+        return True
 
 
 def write_private(path: Path, data: bytes) -> None:
