@@ -515,9 +515,11 @@ class Lines:
     def emit(self, record: Dict[str, Any]) -> None:
         self._parts.append(_encode(record))
 
-    def stamp(self, record: Dict[str, Any]) -> None:
-        record["mono_ns"], record["wall_ns"] = clock_pair()
-        self.emit(record)
+    def stamp(self, record: Dict[str, Any]) -> int:
+        """Emit with this moment on both clocks; returns the monotonic one."""
+        mono, wall = clock_pair()
+        self.emit({**record, "mono_ns": mono, "wall_ns": wall})
+        return mono
 
     def flush(self) -> None:
         if not self._parts:
@@ -622,6 +624,7 @@ class Load:
         self.flights: Dict["asyncio.Task[None]", Flight] = {}
         self.waiting: Deque[int] = collections.deque()  # arrivals that the cap holds back
         self.phase = ""
+        self.phase_ns = 0
         self.reason = ""
         self.signalled = self.stopped_sending = False
         self.in_flight = self.steady_sent = self.ok_load = self.measured_open = self.row_of_failures = 0
@@ -728,7 +731,7 @@ class Load:
     def _enter(self, phase: str) -> None:
         if phase != self.phase:
             self.phase = phase
-            self.lines.stamp({"t": "phase", "name": phase})
+            self.phase_ns = self.lines.stamp({"t": "phase", "name": phase})
         if phase == "steady":
             self.steady_event.set()
 
@@ -781,7 +784,7 @@ class Load:
 
     async def _inject(self, plan: Inject) -> None:
         await self.steady_event.wait()
-        start = _mono() + int((plan.every_s if plan.start_s is None else plan.start_s) * 1e9)
+        start = self.phase_ns + int((plan.every_s if plan.start_s is None else plan.start_s) * 1e9)
         tasks = []
         for index in range(plan.count):
             due = start + int(index * plan.every_s * 1e9)

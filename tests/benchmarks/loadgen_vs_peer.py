@@ -33,7 +33,7 @@ from tests.runners import recompute
 
 ROOT = Path(__file__).parents[2]
 LOADGEN = ROOT / "runners" / "payload" / "loadgen.py"
-SAMPLE_S = 0.02
+SAMPLE_S = 0.1
 
 
 @dataclass(frozen=True)

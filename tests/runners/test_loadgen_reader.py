@@ -162,7 +162,7 @@ def test_a_spec_is_shown_without_secrets() -> None:
 
 async def flags(tmp_path: Path, behave: Any, **changes: Any) -> list[str]:
     """What the rows of a real run flag, through a real store."""
-    output = await against(behave, **{"filler": False, "requests": 3, **changes})
+    output = await against(behave, **{"filler": False, "requests": 3, "lag_limit_ms": 1e6, **changes})
     case = Case(isl=8, osl=4, concurrency=1)
     attempt = Attempt(
         attempt_id="r1.a1",

@@ -48,13 +48,13 @@ async def test_reasoning_text_is_generated_content() -> None:
         await stream.begin()
         await stream.event(chat({"role": "assistant", "content": "", "reasoning_content": None}))
         await stream.event(chat({"reasoning_content": "hm"}))
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.5)
         await stream.event(chat({"content": "so"}, "stop"))
         await stream.end(counts(8, 2, completion_tokens_details={"reasoning_tokens": 1}))
 
     (done,) = (await against(behave, api="chat", prompt="text", **NO_FILLER)).load
     assert len(done["chunk_ns"]) == 2
-    assert done["chunk_ns"][0] < 200_000_000 < done["chunk_ns"][1]
+    assert done["chunk_ns"][1] - done["chunk_ns"][0] > 250_000_000
     assert done["usage"]["reasoning"] == 1
 
 
@@ -65,13 +65,13 @@ async def test_withheld_text_counts_when_the_usage_grows() -> None:
         await stream.begin()
         await stream.event({**completion(""), "usage": counts(8, 0)})
         await stream.event({**completion(""), "usage": counts(8, 1)})
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.5)
         await stream.event({**completion("é", "stop"), "usage": counts(8, 2)})
         await stream.end(counts(8, 2))
 
     (done,) = (await against(behave, **NO_FILLER)).load
     assert done["chunk_tokens"] == [1, 1]
-    assert done["chunk_ns"][0] < 200_000_000
+    assert done["chunk_ns"][1] - done["chunk_ns"][0] > 250_000_000
 
 
 async def test_token_ids_count_when_there_is_no_usage() -> None:
@@ -281,7 +281,7 @@ async def test_a_request_over_its_deadline_is_timed_out_not_failed() -> None:
     (done,) = output.load
     assert (done["status"], done["error"]) == ("timed_out", "timeout")
     assert done["chunk_tokens"] == [1]
-    assert 0.2e9 <= done["end_ns"] - done["sent_ns"] < 1e9
+    assert 0.2e9 <= done["end_ns"] - done["sent_ns"] < 2.5e9
 
 
 async def test_a_finished_stream_whose_transfer_hangs_is_still_whole() -> None:
