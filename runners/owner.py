@@ -25,6 +25,7 @@ from runners.flows.life import LifeFailedError, Lives
 from runners.flows.order_of_work import attempts_of, cases_of
 from runners.flows.run_case import RunFlow
 from runners.flows.services import Services
+from runners.flows.sweep import Sweeper
 from runners.ingest import Ingest
 from runners.nodes.link import NodeError
 from runners.spec import ConfigError, Deployment, Inventory
@@ -64,24 +65,27 @@ class Owner:
         self.ingest = Ingest(self.store)
         self.services = Services(self.inventory, self.store, self.cluster, self.ingest)
         self.lives = Lives(self.services)
+        self.sweeper = Sweeper(self.services)
+        self._sweeping = asyncio.create_task(self.sweeper.run())
         self.resume_all()
         self._take_over_servers()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         """Leave everything on the nodes as it is; what is queued for the store is written."""
-        for task in [*self._tasks, *(a.task for a in self.runs.values())]:
+        tasks = [self._sweeping, *self._tasks, *(a.task for a in self.runs.values())]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, *(a.task for a in self.runs.values()), return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self.ingest.close()
         await self.cluster.close()
         await asyncio.to_thread(self.store.close)
 
     @property
     def busy(self) -> bool:
-        """Whether something would be missed if the owner ended now: a run, or a server of ours that is up."""
+        """Whether something would be missed if the owner ended now: a run, a server of ours, a job to be stopped."""
         ours = any(not h.life.external for h in self.lives.handles.values())
-        return bool(self.runs or self._tasks or ours)
+        return bool(self.runs or self._tasks or ours or self.sweeper.left)
 
     # -- orders
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,9 +13,9 @@ from runners.engines.base import RankCommand, fingerprint
 from runners.flows.manifest import flatten
 from runners.flows.outcome import Reason, decide
 from runners.flows.services import Services
+from runners.flows.sweep import stop_jobs
 from runners.ingest import Feed
 from runners.launchers.process import start_ranks
-from runners.nodes import jobs
 from runners.nodes.link import NodeError
 from runners.spec import Deployment, Node
 from store.queries import literal
@@ -59,6 +60,14 @@ class LifeHandle:
                 Reason(FATAL_OUTCOME.get(e.name, "ENGINE_CRASH"), f"{who}: {e.name}: {e.detail or ''}".strip(": "))
                 for e in feed.fatal[:3]
             ]
+            reasons += [
+                Reason("NODE_LOST", f"{who} names its peer {node.name} ({address}) in a transport error")
+                for event in feed.fatal
+                if event.name == "rdma_completion_error"
+                for node, address in self._addresses()
+                if node.name != feed.job.node
+                and re.search(rf"(?<![\d.]){re.escape(address)}(?![\d.])", event.detail or "")
+            ]
             status = feed.status
             if status is None or self.stopping:
                 continue
@@ -69,6 +78,10 @@ class LifeHandle:
             elif status.state == "exited":
                 reasons.append(Reason("ENGINE_CRASH", f"{who} exited with code {status.exit_code}"))
         return reasons
+
+    def _addresses(self) -> list[tuple[Node, str]]:
+        """Every node with each address that its peers may name it by."""
+        return [(n, a) for n in self.nodes for a in (n.address, *(r.address for r in n.rails)) if a]
 
 
 class Lives:
@@ -139,7 +152,7 @@ class Lives:
                 raise failure
 
     async def _stop_rank(self, dep: Deployment, node: str, job_id: str) -> None:
-        await jobs.stop(await self.services.cluster.link(node), job_id, dep.stop_timeout)
+        await stop_jobs(self.services, node, [job_id], dep.stop_timeout)
 
     async def stop_deployment(self, dep: Deployment, detail: str) -> None:
         """Stop the living server of a deployment, if there is one; also one that an earlier owner started."""

@@ -38,7 +38,7 @@ class Reason:
 
 def decide(reasons: Iterable[Reason]) -> tuple[str, str]:
     """Outcome and detail: the first reason by precedence names the outcome, the detail keeps all that hold."""
-    ranked = sorted(set(reasons), key=lambda r: (PRECEDENCE.index(r.outcome), r.detail))
+    ranked = sorted(dict.fromkeys(reasons), key=lambda r: PRECEDENCE.index(r.outcome))  # stable: cause before echo
     if not ranked:
         return "OK", ""
     lead = ranked[0].outcome

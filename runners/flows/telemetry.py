@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import orjson
 
 from runners.flows.life import LifeHandle
 from runners.flows.services import Services
+from runners.flows.sweep import stop_jobs
 from runners.launchers.process import job_spec, record_job
 from runners.nodes import jobs
 from runners.nodes.link import NodeError
@@ -69,12 +71,12 @@ class Telemetry:
         services.ingest.follow(link, job)
 
     async def stop(self) -> None:
-        """End all probes of the run. A node that does not answer ends them by their time-to-live."""
+        """End all probes of the run."""
         table = self.services.store.query(
-            f"select node, job_id from jobs where run_id = {literal(self.run_id)} and kind like 'probe.%'"
+            f"select node, list(job_id) from jobs where run_id = {literal(self.run_id)} and kind like 'probe.%' "
+            "group by node"
         )
-        for node, job_id in table.rows:
-            try:
-                await jobs.stop(await self.services.cluster.link(str(node)), str(job_id), STOP_GRACE_S)
-            except NodeError:
-                continue
+        await asyncio.gather(
+            *(stop_jobs(self.services, str(node), job_ids, STOP_GRACE_S) for node, job_ids in table.rows),
+            return_exceptions=True,  # what could not be stopped is the sweeper's
+        )
