@@ -127,7 +127,7 @@ class Node:
         self.host = socket.gethostname().split(".")[0]
         self.address = "127.0.0.1"
         self.hcas: List[str] = [h for h in args.hca.split(",") if h]
-        self.net: str = args.nccl_net
+        self.net: str = args.nccl_net if self.hcas else "socket"
         self.comm_id = "0x0"
 
     def pid(self, gpu: int) -> int:
@@ -136,12 +136,12 @@ class Node:
     def head(self, gpu: int) -> str:
         return f"{self.host}:{self.pid(gpu)}:{self.pid(gpu) + 64} [{gpu}] NCCL INFO "
 
-    def _comm(self, gpu: int, state: str) -> str:
-        comm = (
-            f"comm 0x{0x55D000000000 + self.pid(gpu) * 4096:x} rank {self.rank * self.local + gpu} nranks {self.world}"
-        )
+    def _comm(self, gpu: int) -> str:
+        return f"comm 0x{0x55D000000000 + self.pid(gpu) * 4096:x} rank {self.rank * self.local + gpu}"
+
+    def _init(self, gpu: int, state: str) -> str:
         device = f"cudaDev {gpu} nvmlDev {gpu} busId {BUS_IDS[gpu % 8]}000 commId {self.comm_id}"
-        return f"{self.head(gpu)}ncclCommInitRank {comm} {device} - Init {state}"
+        return f"{self.head(gpu)}ncclCommInitRank {self._comm(gpu)} nranks {self.world} {device} - Init {state}"
 
     def init_lines(self, gpu: int) -> Iterator[str]:
         """What one rank prints while the world communicator is being made."""
@@ -162,12 +162,12 @@ class Node:
             yield f"{head}DMA-BUF is available on GPU device {gpu}"
             for i in range(len(self.hcas)):
                 yield f"{head}GPU Direct RDMA Enabled for GPU {gpu} / HCA {i} (distance 4 <= 5), read 1 mode Default"
-        yield self._comm(gpu, "START")
+        yield self._init(gpu, "START")
 
     def complete_lines(self, gpu: int) -> Iterator[str]:
         nodes = f"nNodes {self.nodes} localRanks {self.local} localRank {gpu} MNNVL 0"
-        yield f"{self.head(gpu)}comm rank {self.rank * self.local + gpu} nRanks {self.world} {nodes}"
-        yield self._comm(gpu, "COMPLETE")
+        yield f"{self.head(gpu)}{self._comm(gpu)} nRanks {self.world} {nodes}"
+        yield self._init(gpu, "COMPLETE")
 
     def channel_lines(self, gpu: int) -> Iterator[str]:
         """The edges that this GPU holds: two channels a rail, each crossing the nodes at the GPU near that rail."""
@@ -1568,7 +1568,8 @@ class Generation:
         text += (
             f" of {total} tokens: {prompt} tokens from the input messages and {asked} tokens for the completion. Please"
         )
-        raise HttpError(400, f"{text} reduce the number of tokens in the input messages or the completion.")
+        text += " reduce the number of tokens in the input messages or the completion to fit within the limit."
+        raise HttpError(400, text)
 
     def _eos(self, prompt: List[int]) -> int:
         """Where this prompt's answer ends by itself: geometric, and the same every time."""
@@ -1622,7 +1623,7 @@ class Generation:
         if not self.continuous:
             return "" if self.vllm else ',"usage":null'
         usage = f'"prompt_tokens":{req.prompt},"total_tokens":{req.prompt + out},"completion_tokens":{out}'
-        details = "" if self.vllm else f',"prompt_tokens_details":{{"cached_tokens":{req.cached}}}'
+        details = "" if self.vllm else f',"prompt_tokens_details":{{"cached_tokens":{max(0, req.cached)}}}'
         return f',"usage":{{{usage}{details}}}'
 
     def _chunk(self, i: int, req: Request, text: str, reason: Optional[str]) -> str:

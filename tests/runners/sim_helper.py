@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import signal
 import socket
@@ -19,6 +20,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 SIM = Path(__file__).parents[2] / "runners" / "payload" / "sim.py"
+PYTHON = (os.environ.get("SIM_PYTHON", sys.executable),)  # sim.py has to run on older ones than the tests do
 FAST = ("--clock-scale", "20", "--load-s", "1", "--noise", "0")
 
 
@@ -32,7 +34,7 @@ def free_port() -> int:
 class Sim:
     """One sim process (one node) with its log in a file."""
 
-    def __init__(self, folder: Path, *args: str, port: int = 0, python: tuple[str, ...] = (sys.executable,)) -> None:
+    def __init__(self, folder: Path, *args: str, port: int = 0, python: tuple[str, ...] = PYTHON) -> None:
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.path = folder / f"sim-{self.port}-{time.monotonic_ns()}.log"
@@ -112,7 +114,7 @@ class Farm:
         self.folder = folder
         self.sims: list[Sim] = []
 
-    def __call__(self, *args: str, port: int = 0, python: tuple[str, ...] = (sys.executable,)) -> Sim:
+    def __call__(self, *args: str, port: int = 0, python: tuple[str, ...] = PYTHON) -> Sim:
         self.sims.append(Sim(self.folder, *args, port=port, python=python))
         return self.sims[-1]
 

@@ -1,14 +1,16 @@
 """Two nodes of the simulated engine: they join, exchange every step, and feel each other's death."""
 
+import asyncio
 import contextlib
 import http.client
 import json
 import re
 import signal
+import statistics
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -202,6 +204,37 @@ def test_a_node_of_another_deployment_is_refused(start: Farm) -> None:
     assert "refused this node: rank 0 has 2 nodes and a world of 4" in stranger.log
     start("--tp", "4", *where, "--node-rank", "1")
     rank0.ready()
+
+
+@contextlib.asynccontextmanager
+async def slow_link(target: int, delay: float) -> AsyncIterator[int]:
+    """A port that leads to another one, `delay` seconds later in either direction."""
+    loop = asyncio.get_running_loop()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            loop.call_later(delay, writer.write, data)
+        loop.call_later(delay, writer.close)
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there = await asyncio.open_connection("127.0.0.1", target)
+        await asyncio.gather(pump(reader, there[1]), pump(there[0], writer))
+
+    async with await asyncio.start_server(accept, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_a_slow_network_slows_every_step(start: Farm) -> None:
+    port = free_port()
+    shape = ("--tp", "2", "--nnodes", "2")
+    rank0 = start(*shape, "--dist-init-addr", f"127.0.0.1:{port}")
+    rank0.until("sim engine")
+    async with slow_link(port, 0.025) as detour:
+        start(*shape, "--dist-init-addr", f"127.0.0.1:{detour}", "--node-rank", "1")
+        await asyncio.to_thread(rank0.ready)
+        answer = (await load(rank0.url, 1, 1, isl=8, osl=20))[0]
+        gaps = [b - a for a, b in zip(answer.times[:-2], answer.times[1:-1], strict=True)]
+        assert statistics.median(gaps) > 0.045, "a step cannot be shorter than its exchange with the other node"
 
 
 async def test_a_slow_node_slows_every_step(start: Farm) -> None:
