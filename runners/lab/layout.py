@@ -152,6 +152,8 @@ def inventory_text(folder: Path, ports: dict[str, int], server_port: int, scenar
             f"key = {q(str(folder / 'id_ed25519'))}\nknown_hosts = {q(str(folder / 'known_hosts'))}\n"
             f"ssh_config = {q(os.devnull)}\npython = {q(sys.executable)}\n"
             f'address = {q(HOST)}\ndevices = {{ vendor = "nvidia", count = {GPUS} }}\n'
+            # The nodes of all labs are one machine to the node lock; each is to be held by itself.
+            f"env = {{ TWINRAIL_LOCK_ROOT = {q(str(folder / name / 'lock'))} }}\n"
         )
         for i, (netdev, hca) in enumerate(RAILS, 1):
             out.append(

@@ -18,6 +18,7 @@ import pytest
 from runners import lab
 from runners.lab import sweep
 from runners.lab.control import read
+from runners.nodes.lock import ROOT_VARIABLE
 from runners.payload import sim
 from runners.probes import PROBES
 from runners.spec import Inventory, Node, parse_inventory
@@ -64,6 +65,7 @@ def test_its_configuration_is_whole(inventory: Inventory, folder: Path) -> None:
     assert [c.concurrency for c in inventory.case("D2")] == [4, 8]
     assert all(c.slo in inventory.slo for name in ("D1", "D2") for c in inventory.case(name))
     assert (folder / "id_ed25519").stat().st_mode & 0o077 == 0
+    assert all(n.env[ROOT_VARIABLE].startswith(str(folder / n.name)) for n in inventory.nodes)
     found = lab.find(folder)
     assert found is not None
     assert lab.start(folder) == (folder / "twinrail.toml").read_text()  # the same lab, not another
