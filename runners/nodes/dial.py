@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import socket
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,6 +74,7 @@ class Target:
     files: list[Path]  # known_hosts files, the first is the one to append to
     known: bytes
     jump: str | None
+    proxy: str | None
 
 
 async def resolve(node: Node, hop: Hop) -> Target:
@@ -81,7 +83,6 @@ async def resolve(node: Node, hop: Hop) -> Target:
         "username": hop.user,
         "port": hop.port,
         "client_keys": [_home(hop.key)] if hop.key else None,
-        "proxy_command": hop.proxy_command,
     }
     try:
         options = await asyncssh.SSHClientConnectionOptions.construct(
@@ -113,7 +114,14 @@ async def resolve(node: Node, hop: Hop) -> Target:
         files=files,
         known=await asyncio.to_thread(_read_known, files),
         jump=None if hop.through or jump == "none" else jump,
+        proxy=_expanded(hop.proxy_command, options) if hop.proxy_command else None,
     )
+
+
+def _expanded(command: str, options: asyncssh.SSHClientConnectionOptions) -> str:
+    """A ProxyCommand with its tokens filled in; asyncssh does so only for one that ssh_config names."""
+    tokens = {"%": "%", "h": options.host, "n": options.orig_host, "p": str(options.port), "r": options.username}
+    return re.sub("%([%hnpr])", lambda found: tokens[found[1]], command)
 
 
 def _home(path: str) -> str:
@@ -204,6 +212,7 @@ async def _connect(node: Node, hop: Hop, under: list[asyncssh.SSHClientConnectio
                 known_hosts=target.known,
                 client_factory=lambda: client,
                 tunnel=through,
+                proxy_command=target.proxy or (),
                 server_host_key_algs=kinds,
             )
         except asyncssh.KeyExchangeFailed as e:

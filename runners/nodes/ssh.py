@@ -21,6 +21,8 @@ BACKOFF_FIRST_S, BACKOFF_MAX_S = 0.5, 10.0
 # What needs a person is not hammered: a refused login counts towards lock-outs, a host key check costs nobody.
 AUTH_RETRY_S, HOSTKEY_RETRY_S = 60.0, 15.0
 CLOSE_S = 2.0
+# sshd frees a session a little after it has said that it is closed, so a busy link can be refused for a moment.
+OPEN_AGAIN_S = (0.02, 0.05, 0.1, 0.3, 1.0)
 
 _WAITING = {"auth": LinkState.AUTH_NEEDED, "hostkey": LinkState.HOSTKEY}
 
@@ -107,11 +109,16 @@ class SshLink:
         return self._dialled.connection
 
     async def _open(self, line: str) -> asyncssh.SSHClientProcess[bytes]:
-        connection = await self._connection()
-        try:
-            return await connection.create_process(line, encoding=None)
-        except (asyncssh.Error, OSError) as e:
-            raise classify(e, self.node) from e
+        for pause in (*OPEN_AGAIN_S, None):
+            connection = await self._connection()
+            try:
+                return await connection.create_process(line, encoding=None)
+            except (asyncssh.Error, OSError) as e:
+                error = classify(e, self.node)
+                if error.kind != "refused" or pause is None:
+                    raise error from e
+                await asyncio.sleep(pause)
+        raise AssertionError("unreachable")
 
     async def run(
         self,
