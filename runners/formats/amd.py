@@ -227,6 +227,7 @@ KIND_ROCM: Final = Kind(
     ),
     _sniff_rocm,
     parse_rocm,
+    long_lines=True,
 )
 KIND_AMD: Final = Kind(
     "amd_smi",
@@ -239,4 +240,5 @@ KIND_AMD: Final = Kind(
     ),
     _sniff_amd,
     parse_amd,
+    long_lines=True,
 )

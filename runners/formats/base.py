@@ -103,6 +103,8 @@ class Kind:
     sniff: Sniffer
     parse: Parser
     events: tuple[str, ...] = ()
+    long_lines: bool = False  # a document or JSON Lines: a line may be megabytes long
+    noise: bytes = b""  # lines with this ending (a busy server's access log) hold nothing and are dropped unread
 
 
 def columns(spec: str) -> tuple[Column, ...]:

@@ -179,11 +179,24 @@ _SGLANG: Final = """
 """
 _EVENTS: Final = ("start_stage", "ready", *LOG_EVENTS, *nccl_errors.NAMES)
 
+_ACCESS: Final = b'HTTP/1.1" 200 OK'
 KIND_VLLM: Final = Kind(
-    "vllm_log", "vLLM server log", columns(_COMMON + _VLLM + _NCCL), vllm_log.sniff, parse_vllm, _EVENTS
+    "vllm_log",
+    "vLLM server log",
+    columns(_COMMON + _VLLM + _NCCL),
+    vllm_log.sniff,
+    parse_vllm,
+    _EVENTS,
+    noise=_ACCESS,
 )
 KIND_SGLANG: Final = Kind(
-    "sglang_log", "SGLang server log", columns(_COMMON + _SGLANG + _NCCL), sglang_log.sniff, parse_sglang, _EVENTS
+    "sglang_log",
+    "SGLang server log",
+    columns(_COMMON + _SGLANG + _NCCL),
+    sglang_log.sniff,
+    parse_sglang,
+    _EVENTS,
+    noise=_ACCESS,
 )
 KIND_NCCL: Final = Kind(
     "nccl_log",

@@ -22,25 +22,9 @@ _OUT = re.compile(r"# Out of bounds values : (\d+) (OK|FAILED)")
 _AVERAGE = re.compile(r"# Avg bus bandwidth\s+: (\S+)")
 _REDUCED = re.compile(r"# Reducing maxBytes to (\d+)")
 _TYPES: Final = frozenset(
-    [
-        "float",
-        "half",
-        "double",
-        "int8",
-        "uint8",
-        "int32",
-        "uint32",
-        "int64",
-        "uint64",
-        "bfloat16",
-        "fp8_e4m3",
-        "fp8_e5m2",
-        "f8e4m3",
-        "f8e5m2",
-        "char",
-        "int",
-    ]
-)
+    {"float", "half", "double", "int8", "uint8", "int32", "uint32", "int64", "uint64", "bfloat16", "fp8_e4m3",
+     "fp8_e5m2", "f8e4m3", "f8e5m2", "char", "int"}
+)  # fmt: skip
 
 
 def _wrong(cell: str) -> int | None:
@@ -198,4 +182,4 @@ _EVENTS: Final = (
     "flat_times",
 )
 KIND: Final = Kind("nccl_tests", "nccl-tests or rccl-tests output", _COLUMNS, sniff, parse, _EVENTS)
-KIND_JSON: Final = Kind("nccl_tests_json", "nccl-tests -J report", _COLUMNS, sniff_json, parse_json)
+KIND_JSON: Final = Kind("nccl_tests_json", "nccl-tests -J report", _COLUMNS, sniff_json, parse_json, long_lines=True)

@@ -100,7 +100,8 @@ KIND: Final = Kind(
     columns(
         "launch int -\npid int -\nprocess text -\nhost text -\nkernel text -\ncontext int -\nstream int -\n"
         "block text -\ngrid text -\ndevice int -\ncompute_capability text -\nsection text -\nmetric text -\n"
-        "unit text -\nvalue float -\nrule text -\nrule_type text -\nrule_text text -\nmetrics map - raw page\nunits map - raw page"
+        "unit text -\nvalue float -\nrule text -\nrule_type text -\nrule_text text -\n"
+        "metrics map - raw page\nunits map - raw page"
     ),
     sniff,
     parse,

@@ -189,4 +189,5 @@ KIND: Final = Kind(
     ),
     sniff,
     parse,
+    long_lines=True,
 )

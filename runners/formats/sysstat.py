@@ -219,6 +219,7 @@ KIND_MPSTAT: Final = Kind(
     sniff_mpstat,
     parse_mpstat,
     ("restart", "units_in_cells"),
+    long_lines=True,
 )
 KIND_PIDSTAT: Final = Kind(
     "pidstat",

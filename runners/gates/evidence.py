@@ -41,7 +41,7 @@ class Communicator:
         return list(dict.fromkeys(member.node for member in self.members.values()))
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Channel:
     """One network channel line: `own` is the rank that printed it, `peer` the other one."""
 
@@ -87,7 +87,7 @@ class Evidence:
 
     nodes: dict[str, NodeFacts] = field(default_factory=dict)
     communicators: dict[str, Communicator] = field(default_factory=dict)
-    channels: list[Channel] = field(default_factory=list)
+    channels: dict[Channel, None] = field(default_factory=dict)
     nodes_told: int | None = None  # "nNodes" of a comm line
     local_ranks_told: int | None = None
 
@@ -96,22 +96,63 @@ class Evidence:
         return self.nodes.setdefault(name, NodeFacts())
 
 
-def gather(rows: Iterable[Mapping[str, Any]]) -> Evidence:
-    """Sort the rows out, then keep the newest server life (a log may hold restarts)."""
-    found = Evidence()
-    last: Communicator | None = None
-    for row in rows:
+class Collector:
+    """Takes rows one by one (a log may be larger than memory: equal channel lines are kept once)."""
+
+    def __init__(self) -> None:
+        self.found = Evidence()
+        self.rows = 0  # how many rows were of use
+        self._last: Communicator | None = None
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Sort one row in; rows of other records are ignored."""
         record = row.get("record")
         name = str(row.get("node") or UNNAMED)
         if record == "init":
-            last = _init(found, row, name) or last
+            self._last = _init(self.found, row, name) or self._last
         elif record == "channel":
-            _channel(found, row, name)
+            _channel(self.found, row, name)
         elif record in _FACTS:
-            _FACTS[record](found, row, name)
-    if last is not None:
-        _keep_newest_life(found, last)
-    return found
+            _FACTS[record](self.found, row, name)
+        else:
+            return
+        self.rows += 1
+
+    def merge(self, other: Collector) -> None:
+        """Take over what another collector found in the log of another node."""
+        for name, facts in other.found.nodes.items():
+            mine = self.found.node(name)
+            mine.hcas |= facts.hcas
+            mine.links |= facts.links
+            mine.networks |= facts.networks
+            mine.fused |= facts.fused
+            mine.env |= facts.env
+            mine.nvshmem |= facts.nvshmem
+            mine.nvshmem_gpus |= facts.nvshmem_gpus
+            mine.gdr_off += [item for item in facts.gdr_off if item not in mine.gdr_off]
+        for key, communicator in other.found.communicators.items():
+            held = self.found.communicators.setdefault(key, Communicator(key, communicator.nranks))
+            held.members |= communicator.members
+            held.folded += communicator.folded
+        self.found.channels |= other.found.channels
+        self.found.nodes_told = max(self.found.nodes_told or 0, other.found.nodes_told or 0) or None
+        self.found.local_ranks_told = max(self.found.local_ranks_told or 0, other.found.local_ranks_told or 0) or None
+        self.rows += other.rows
+        self._last = self._last if other._last is None else self.found.communicators[other._last.key]
+
+    def evidence(self) -> Evidence:
+        """What was found, of the newest server life only (a log may hold restarts)."""
+        if self._last is not None:
+            _keep_newest_life(self.found, self._last)
+        return self.found
+
+
+def gather(rows: Iterable[Mapping[str, Any]]) -> Evidence:
+    """Evidence of a finished set of rows."""
+    collector = Collector()
+    for row in rows:
+        collector.add(row)
+    return collector.evidence()
 
 
 def _init(found: Evidence, row: Mapping[str, Any], name: str) -> Communicator | None:
@@ -141,7 +182,7 @@ def _channel(found: Evidence, row: Mapping[str, Any], name: str) -> None:
     found.node(name)
     receives = row.get("direction") == "receive"
     own, peer = (row["to_rank"], row["from_rank"]) if receives else (row["from_rank"], row["to_rank"])
-    found.channels.append(
+    found.channels[
         Channel(
             name,
             row.get("pid"),
@@ -155,7 +196,7 @@ def _channel(found: Evidence, row: Mapping[str, Any], name: str) -> None:
             f"channel {row['channel']}: {row['from_rank']} -> {row['to_rank']} "
             f"[{row.get('direction')}] via {row.get('via')}",
         )
-    )
+    ] = None
 
 
 def _hcas(found: Evidence, row: Mapping[str, Any], name: str) -> None:
@@ -234,4 +275,4 @@ def _keep_newest_life(found: Evidence, last: Communicator) -> None:
         else:
             dead |= own
     found.communicators = kept
-    found.channels = [item for item in found.channels if (item.node, item.pid) not in dead]
+    found.channels = {item: None for item in found.channels if (item.node, item.pid) not in dead}

@@ -110,9 +110,18 @@ def judge(
     expect    the topology; without it (offline) the log's own HCAs and communicators are what must be complete
     counters  node -> HCA -> (bytes sent, bytes received) in the run: notes only
     """
+    return judge_evidence(gather(rows), events, expect, counters)
+
+
+def judge_evidence(
+    found: Evidence,
+    events: Iterable[Event] = (),
+    expect: Expectation | None = None,
+    counters: Mapping[str, Mapping[str, tuple[int, int]]] | None = None,
+) -> Verdict:
+    """`judge` over rows that were collected one by one."""
     if expect is not None and len(expect.nodes) == 1:
         return Verdict(NOT_APPLICABLE, ["one node: no traffic between nodes"])
-    found = gather(rows)
     fails: list[str] = []
     unknowns: list[str] = []
     verdict = Verdict(PASS)
@@ -130,7 +139,7 @@ def judge(
     rails = {name: tuple(expect.hcas[name]) for name in expect.hcas} if expect else {}
     names = list(expect.nodes) if expect else []
     channel_fails, channel_unknowns = judge_channels(found, spanning, names, rails)
-    fails += channel_fails
+    fails[:0] = channel_fails  # a wrong transport is the first thing to know
     if expect is None or expect.nccl_crosses:
         unknowns += channel_unknowns
     verdict.matrix = _matrix(found, expect)
