@@ -23,7 +23,8 @@ Error types: connect, reset, timeout, http_4xx, http_5xx, stream_error, bad_json
 
 Closed loop: `concurrency` slots. Ramp lasts until all slots are busy and as many requests have ended well; `requests`
 counts those sent in steady; then unmeasured filler keeps the load up until the last measured request ends. With
-`filler: false` (to compare with other clients) `requests` counts from the first one and the load simply runs out.
+`filler: false` (to compare with other clients) `requests` counts from the first one, the load simply runs out and
+nothing is called steady.
 Open loop (`request_rate`): no ramp; steady starts with the first arrival; `concurrency` caps what is in flight.
 
 Exit status: 0 completed, budget or stopped; 1 failing or error; 2 bad spec; 78 no aiohttp; 143 second SIGTERM.
@@ -217,6 +218,8 @@ def parse_spec(raw: object) -> Spec:
         raise SpecError("prompt: the chat route takes text, not token ids")
     if spec.concurrency is None and spec.request_rate is None:
         raise SpecError("concurrency or request_rate: one of them is needed")
+    if spec.inject is not None and not spec.filler:
+        raise SpecError("inject: needs filler, for a load that is kept up")
     if spec.api_key_env and parts.username:
         raise SpecError("api_key_env: the url has credentials of its own")
     inject = _build(Inject, spec.inject, "inject.") if spec.inject is not None else None
@@ -813,7 +816,7 @@ class Load:
                     return False
                 flight.kind = "filler"
             full = spec.concurrency or 1
-            if self.phase == "ramp" and self.ok_load >= full and self.in_flight + 1 >= full:
+            if spec.filler and self.phase == "ramp" and self.ok_load >= full and self.in_flight + 1 >= full:
                 self._enter("steady")
             flight.measured = flight.kind == "load"
         if flight.measured:

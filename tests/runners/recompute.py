@@ -3,8 +3,7 @@
     python tests/runners/recompute.py LINES.jsonl      prints both windows as JSON
 
 all       from the first send to the last end of the measured requests
-steady    from the line of phase `steady` to the last end of the measured requests; None without that line, in an open
-          loop, or without filler (the load was not kept up)
+steady    from the line of phase `steady` to the last end of the measured requests; None without that line
 Percentiles are over measured requests that ended well, linear interpolation; of `steady` those sent in that phase.
 Rates count what arrived in the window (both ends belong to it), of every request that is not warm-up: output tokens
 by the chunk that brought them, input tokens (as the server counted them) at the request's first token; `request_rate`
@@ -75,7 +74,7 @@ def window(dones: Sequence[Line], chosen: Iterable[Line], start: int, end: int) 
     chosen = list(chosen)
     well = [done for done in chosen if done["status"] == "ok"]
     seconds = (end - start) / 1e9
-    output = math.fsum(n for done in dones for moment, n in arrivals(done) if start <= moment <= end)
+    output = round(math.fsum(n for done in dones for moment, n in arrivals(done) if start <= moment <= end))
     inputs = sum(
         (done["usage"] or {}).get("prompt") or 0
         for done in dones
@@ -101,16 +100,14 @@ def window(dones: Sequence[Line], chosen: Iterable[Line], start: int, end: int) 
 
 def windows(lines: Sequence[Line]) -> dict[str, dict[str, Any] | None]:
     """`all` and `steady` of one run; None for a window that the run does not have."""
-    hello = next(line for line in lines if line["t"] == "hello")
     dones = [line for line in lines if line["t"] == "done" and line["kind"] != "warmup"]
     measured = [done for done in dones if done["measured"]]
     if not measured:
         return {"all": None, "steady": None}
     first, last = min(done["sent_ns"] for done in measured), max(done["end_ns"] for done in measured)
     began = [line["mono_ns"] for line in lines if line["t"] == "phase" and line["name"] == "steady"]
-    kept_up = hello["loop"] == "closed" and hello["spec"]["filler"]
     steady = None
-    if began and kept_up and began[0] < last:
+    if began and began[0] < last:
         steady = window(dones, [done for done in measured if done["phase"] == "steady"], began[0], last)
     return {"all": window(dones, measured, first, last), "steady": steady}
 

@@ -96,6 +96,7 @@ async def test_without_filler_the_count_is_that_of_other_clients() -> None:
     output = await against(well, concurrency=3, requests=8, filler=False)
     assert len(output.load) == 8
     assert not output.of("done", kind="filler")
+    assert list(phases(output)) == ["warmup", "ramp", "drain"]
     assert output.end["measured"] == {"sent": 8, "ok": 8, "failed": 0, "timed_out": 0, "cut": 0}
 
 

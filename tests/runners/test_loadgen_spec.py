@@ -41,6 +41,7 @@ BASE = spec("http://127.0.0.1:1")
         ({"inject": {"isl": 1, "osl": 1, "every_s": 0, "count": 1}}, "inject.every_s"),
         ({"inject": {"isl": 1}}, "inject."),
         ({"filler": 0}, "filler"),
+        ({"filler": False, "inject": {"isl": 1, "osl": 1, "every_s": 1, "count": 1}}, "needs filler"),
     ],
 )
 def test_a_wrong_spec_is_refused_by_name(changes: dict[str, Any], said: str) -> None:
