@@ -163,8 +163,11 @@ class ConsoleScreen(Screen[None]):
     def _notice(self) -> tuple[Span, ...] | None:
         owner = self.view.session.owner
         if not owner.alive:
-            text = f" ✖ no owner: {clean(owner.detail, 160)}. Jobs on the nodes go on. "
-            return ((text, "bad"), ("O starts a new owner, which carries on", "strong"))
+            return (
+                (" ✖ no owner. ", "bad"),
+                ("O starts a new one, which carries on. ", "strong"),
+                (f"Jobs on the nodes go on. {clean(owner.detail, 200)}", "dim"),
+            )
         if self.trouble:
             return ((f" ▲ {self.trouble}", "warn"),)
         if self.paused:

@@ -13,20 +13,19 @@ from textual.containers import Horizontal, Vertical
 from screens.base import Command, ConsoleScreen, Go
 from screens.data import Row, View
 from screens.dialogs import Ask, Reader
-from screens.live_data import LiveView, ended, eta_s, look, phase_bits, target_requests
+from screens.live_bar import live_bar
+from screens.live_data import LiveView, S, look, phase_bits
+from screens.live_layout import place
 from screens.widgets.bars import Ends
 from screens.widgets.chart import Chart, Plot, Series
 from screens.widgets.devices import Devices
 from screens.widgets.engine import Engine, EngineView
 from screens.widgets.findings import Findings
-from screens.widgets.lamps import lamp, worded
 from screens.widgets.logview import LogView
 from screens.widgets.rails import Rails
 from screens.widgets.requests import WINDOWS, Load, Requests
-from screens.widgets.text import NONE, Span, clean, line, num, span_s, stamp
+from screens.widgets.text import clean, line, stamp
 from screens.widgets.timeline import PhaseStrip
-
-S = 1_000_000_000
 
 
 class LiveScreen(ConsoleScreen):
@@ -127,7 +126,11 @@ class LiveScreen(ConsoleScreen):
             self.query_one("#tpot", Chart).show(None)
             self.query_one("#tps", Chart).show(None)
             return
-        marks = tuple(((p["start_ns"] - begin) / S, p["name"]) for p in snap.phases if p["start_ns"] is not None)
+        marks = tuple(
+            ((p["start_ns"] - begin) / S, p["name"])
+            for p in snap.phases
+            if p["start_ns"] is not None and p["start_ns"] > begin
+        )
         xs = [(r["at_ns"] + snap.trend_step_s * S / 2 - begin) / S for r in snap.trend]
         span = max((snap.now_ns - begin) / S, 1.0)
         bounds = snap.slo.get("tpot_ms", {})
@@ -163,118 +166,12 @@ class LiveScreen(ConsoleScreen):
             else None
         )
 
-    # --- layout
-
     def place_panels(self, width: int, height: int) -> None:
-        snap = self.snapshot
-        nodes = len({g["node"] for g in snap.gpus}) if snap else 1
-        devices, rails = self.query_one(Devices), len(snap.rails) if snap else 1
-        found = min(len(snap.findings), 4 if height >= 40 else 2) if snap else 0
-        narrow = width < 110
-        for panel in (self.query_one(Devices), self.query_one(Engine), self.query_one(Rails), self.query_one(Findings)):
-            panel.set_compact(narrow)
-        for ident in ("#left", "#right"):
-            self.query_one(ident, Vertical).set_class(narrow, "-stacked")
-        self.query_one("#upper", Horizontal).set_class(narrow, "-stacked")
-        self.height_of(self.query_one(PhaseStrip), 1)
-        if narrow:
-            self._narrow(height, nodes, min(rails, 4), found)
-        else:
-            self._wide(height, devices, max(rails, 1), found)
-
-    def _narrow(self, height: int, nodes: int, rails: int, found: int) -> None:
-        room = height - 1 - 7 - max(nodes, 1) - max(rails, 1) - 1 - found
-        self.height_of(self.query_one(Requests), 7)
-        self.height_of(self.query_one(Devices), max(nodes, 1))
-        self.height_of(self.query_one(Engine), 1)
-        self.height_of(self.query_one(Rails), max(rails, 1))
-        chart = 8 if room >= 16 else 0
-        self.height_of(self.query_one("#tpot", Chart), chart)
-        self.height_of(self.query_one("#tps", Chart), 0)
-        self.height_of(self.query_one(Findings), found)
-        self.height_of(self.query_one("#left", Vertical), 7 + max(nodes, 1))
-        self.height_of(self.query_one("#right", Vertical), 1 + max(rails, 1) + chart)
-        self.height_of(self.query_one("#upper", Horizontal), 8 + max(nodes, 1) + max(rails, 1) + chart)
-        self.height_of(self.query_one(LogView), max(room - chart, 3))
-
-    def _wide(self, height: int, devices: Devices, rails: int, found: int) -> None:
-        logs = max(height // 4, 6)
-        upper = height - 1 - (1 + max(found, 1)) - logs
-        fixed = 7  # requests: rule, head, four metrics, counts
-        most = next((n for n in (devices.lines_wanted(level) for level in (3, 2, 1, 0)) if n + 1 <= upper - fixed), 2)
-        left = fixed + 1 + max(most, 1)
-        right = 5 + 1 + rails
-        upper = min(upper, max(left, right + 20))
-        charts = upper - right
-        self.height_of(self.query_one(Requests), fixed)
-        self.height_of(devices, upper - fixed)
-        self.height_of(self.query_one(Engine), 5)
-        self.height_of(self.query_one(Rails), 1 + rails)
-        two = charts >= 14
-        self.height_of(self.query_one("#tpot", Chart), (charts // 2 if two else charts) if charts >= 4 else 0)
-        self.height_of(self.query_one("#tps", Chart), charts - charts // 2 if two else 0)
-        self.height_of(self.query_one(Findings), 1 + max(found, 1))
-        self.height_of(self.query_one("#left", Vertical), upper)
-        self.height_of(self.query_one("#right", Vertical), upper)
-        self.height_of(self.query_one("#upper", Horizontal), upper)
-        self.height_of(self.query_one(LogView), height - 1 - upper - (1 + max(found, 1)))
-
-    # --- the top bar
+        place(self, self.snapshot, width, height)
 
     def headline(self) -> Ends:
-        snap = self.snapshot
-        if snap is None:
-            return self.heading(
-                (("live  ", ""), ("no run yet: 1 goes home, choose a case there, enter starts it", "dim"))
-            )
-        a = snap.attempt
-        spans: list[Span] = []
-        if a["attempt_id"] is None:
-            spans += [(clean(a["deployment"] or a["kind"], 30), "strong"), ("  ", ""), worded(a["run_state"])]
-        else:
-            load = f"C {a['concurrency']}" if a["request_rate"] is None else f"rate {a['request_rate']:g}/s"
-            ids = [b["attempt_id"] for b in snap.attempts]
-            spans += [
-                (clean(a["case_name"], 30), "strong"),
-                ("  ", ""),
-                *self._state(snap),
-                (f"  attempt {ids.index(a['attempt_id']) + 1}/{len(ids)}", "dim"),
-                (f"  {load}", ""),
-                (f"  isl {num(a['isl'])} osl {num(a['osl'])}", "dim"),
-            ]
-        nodes: list[Span] = []
-        for n in snap.nodes:
-            sign, role = lamp(n["state"])
-            offset = f" {n['offset_ns'] / 1e6:+.1f} ms" if n["offset_ns"] is not None and self.size.width >= 150 else ""
-            word = "" if n["state"] == "up" else f" {n['state']}"
-            nodes += [(f"{clean(n['node'], 20)} ", "dim"), (sign + word, role), (offset + "  ", "dim")]
-        if self.size.width >= 130:
-            nodes.append((f"run {clean(a['run_id'], 60)} ", "dim"))
-        return self.heading(spans, nodes)
-
-    def _state(self, snap: LiveView) -> list[Span]:
-        if self.at_ns is not None:
-            how = f" x{self.speed}" if self.speed else " held"
-            return [
-                ("▶ " if self.speed else "▌▌ ", "accent"),
-                (f"at {stamp(snap.now_ns)}{how}", "strong"),
-                ("  e: end", "dim"),
-            ]
-        if not snap.running:
-            word, role = worded(snap.attempt["outcome"] or snap.attempt["state"])
-            why = f" {clean(snap.attempt['detail'], 60)}" if snap.attempt["detail"] else ""
-            return [(word, role), (why, "dim")]
-        now = [b for b in phase_bits(snap) if b.now]
-        phase = now[-1] if now else None
-        target = target_requests(snap.attempt)
-        spans: list[Span] = [(phase.name.upper() if phase else "STARTING", "accent")]
-        if phase:
-            spans.append((f" {span_s(phase.took_s)}", ""))
-        if phase and phase.name == "steady" and target:
-            spans.append((f"  {ended(snap.counts)}/{target}", "dim"))
-        left = eta_s(snap)
-        spans.append((f"  eta {span_s(left) if left is not None else NONE}", "dim"))
-        return spans
+        held = self.at_ns is not None
+        return self.heading(*live_bar(self.snapshot, self.size.width, held, self.speed, self.view.now()))
 
     # --- actions
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from screens.data import FOREVER, Feed, Row, View
 from screens.widgets.logview import BUFFER, LogQuery
+from screens.widgets.rails import worth_showing
 from screens.widgets.timeline import PhaseBit
 
 S = 1_000_000_000
 LOOK_BACK_S = 120
+TREND_STEPS_S = (1, 2, 5, 10, 30, 60, 300, 900, 3600)
+BEFORE_LOAD = ("launch", "ready")  # phases that are not load: they may take much longer than it
 LOG_SPANS_S = (120, 3600, 86_400, 30 * 86_400)  # how far back lines are looked for, wider while too few are found
 
 
@@ -37,13 +41,19 @@ class LiveView:
     findings: list[Row] = field(default_factory=list)
     logs: list[Row] = field(default_factory=list)
     nodes: tuple[Row, ...] = ()
+    stage: Row | None = None
     slo: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
     def begin_ns(self) -> int | None:
-        """Where the attempt began on the run's clock: its first phase, else its first tick of load."""
-        starts = [p["start_ns"] for p in self.phases if p["start_ns"] is not None]
-        return min(starts) if starts else (self.load[0]["wall_ns"] if self.load else None)
+        """Where the attempt's load began on the run's clock: its first phase of load, else its first tick."""
+        return load_begin(self.phases) or (self.load[0]["wall_ns"] if self.load else None)
+
+
+def load_begin(phases: Sequence[Row]) -> int | None:
+    starts = [p["start_ns"] for p in phases if p["start_ns"] is not None]
+    loads = [p["start_ns"] for p in phases if p["start_ns"] is not None and p["name"] not in BEFORE_LOAD]
+    return min(loads or starts, default=None)
 
 
 def case_of(attempt: Row) -> dict[str, Any]:
@@ -71,6 +81,11 @@ def slo_of(view: View, attempt: Row) -> dict[str, dict[str, float]]:
         return {}
     bounds = slo.model_dump(exclude_none=True, include={"ttft_ms", "tpot_ms", "itl_ms", "e2e_ms"})
     return {metric: found for metric, found in bounds.items() if found}
+
+
+def netdevs_of(view: View) -> dict[str, set[str]]:
+    """node -> the netdevs of its configured rails."""
+    return {n.name: {r.netdev for r in n.rails} for n in view.session.config.nodes}
 
 
 def choose(attempts: list[Row], wanted: str | None) -> Row:
@@ -141,7 +156,7 @@ async def look(view: View, feed: Feed, run_id: str, window: str, at_ns: int | No
     clock = await feed.rows("live_clock", run_id, tables=("clock_offsets", "runs"))
     shift = {c["node"]: c["shift_ns"] for c in clock}
     slack = max((abs(s) for s in shift.values()), default=0) + 2 * S
-    running = attempt["run_state"] == "running" and attempt["state"] in ("running", None)
+    running = attempt["run_state"] == "running" and attempt["state"] in ("running", "planned", None)
     phases = [
         p
         for p in await feed.rows("live_phases", run_id, tables=("phases", "clock_offsets"))
@@ -153,14 +168,16 @@ async def look(view: View, feed: Feed, run_id: str, window: str, at_ns: int | No
     until = FOREVER if live else now + shift.get(attempt["node"] or "", 0)
     t0 = now - LOOK_BACK_S * S
     a = attempt["attempt_id"]
-    begin = min((p["start_ns"] for p in phases if p["start_ns"] is not None), default=t0)
-    step = max(1, -(-(now - begin) // (S * 150)))
+    begin = load_begin(phases) or t0
+    span = (now - begin) / S
+    step = next((s for s in TREND_STEPS_S if span / s <= 45), TREND_STEPS_S[-1])
     window = window if window == "recent" or any(p["name"] == "steady" for p in phases) else "all"
     until_recent = now + shift.get(attempt["node"] or "", 0) if window == "recent" else until
     rows = list(await feed.rows("live_requests", a, window, until_recent, tables=("requests",)))
     held = at_ns if at_ns is not None else 0
     rows += await feed.rows("live_itl", a, window, until_recent, tables=("requests",), every=5, key=(a, window, held))
     counts = await feed.rows("live_counts", a, window, until_recent, tables=("requests",))
+    stage = await feed.rows("live_stage", run_id, until, tables=("log_events",)) if not phases else []
     engine = await feed.rows("live_engine", run_id, t0, now, slack)
     return LiveView(
         attempts=tuple(attempts),
@@ -169,7 +186,7 @@ async def look(view: View, feed: Feed, run_id: str, window: str, at_ns: int | No
         running=running,
         phases=tuple(phases),
         gpus=await feed.rows("live_gpus", run_id, t0, now, slack),
-        rails=await feed.rows("live_rails", run_id, t0, now, slack),
+        rails=worth_showing(await feed.rows("live_rails", run_id, t0, now, slack), netdevs_of(view)),
         engine=engine[0] if engine else None,
         window=window,
         requests=tuple(rows),
@@ -180,6 +197,7 @@ async def look(view: View, feed: Feed, run_id: str, window: str, at_ns: int | No
         findings=await feed.rows("live_findings", run_id, until, tables=("findings", "gates", "log_events")),
         logs=await log_rows(feed, run_id, now, slack, live, logs),
         nodes=tuple(await feed.rows("live_nodes", tables=("node_states", "clock_offsets"))),
+        stage=stage[0] if stage else None,
         slo=slo_of(view, attempt),
     )
 

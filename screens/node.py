@@ -12,12 +12,12 @@ from textual.containers import Horizontal
 
 from screens.base import Command, ConsoleScreen
 from screens.data import Row
-from screens.live_data import S, log_rows
+from screens.live_data import S, log_rows, netdevs_of
 from screens.widgets.bars import Ends, TextPanel
 from screens.widgets.devices import Devices
 from screens.widgets.lamps import worded
 from screens.widgets.logview import LogQuery, LogView
-from screens.widgets.rails import Rails
+from screens.widgets.rails import Rails, worth_showing
 from screens.widgets.table import Column, Table
 from screens.widgets.text import NONE, Line, ago, bar, clean, line, num, short, spark
 
@@ -88,7 +88,7 @@ class NodeScreen(ConsoleScreen):
             node=name,
             state=state,
             gpus=[g for g in gpus if g["node"] == name],
-            rails=[r for r in rails if r["node"] == name],
+            rails=worth_showing([r for r in rails if r["node"] == name], netdevs_of(self.view)),
             host=next((h for h in host if h["node"] == name), None),
             threads=await self.feed.rows("screen_threads", name, t0 + offset, now + offset, every=2, key=name),
             logs=await log_rows(self.feed, None, now, slack, True, query),

@@ -172,7 +172,8 @@ class Chart(Panel[Plot]):
     def _axis(self, data: Plot, marks: dict[int, str], columns: int, margin: int) -> Line:
         left, right = span_s(data.x0), span_s(data.x1)
         axis = [" "] * columns
-        for at, word in ((0, left), (columns - len(right), right), *((c + 1, w) for c, w in sorted(marks.items()))):
+        named = sorted(marks.items(), key=lambda m: (m[1] != "steady", m[0]))  # the one that matters most has room
+        for at, word in ((0, left), (columns - len(right), right), *((c + 1, w) for c, w in named)):
             word = clean(word, 12)
             if (
                 at >= 0

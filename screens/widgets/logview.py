@@ -13,6 +13,7 @@ from screens.widgets.text import Line, Span, clean, fit, line, stamp
 
 Row = dict[str, Any]
 LEVELS = (("all", 0), ("info", 20), ("warn", 30), ("error", 40))
+_KINDS = {"server": "srv", "client": "cli", "probe": "prb", "profiler": "prof"}
 BUFFER = 400  # lines asked of the store at a time
 
 
@@ -76,7 +77,7 @@ class LogView(Panel[list[Row]]):
         return [self._row(r, width) for r in shown]
 
     def _row(self, r: Row, width: int) -> Line:
-        who = f"TP{r['rank']}" if r["rank"] is not None else clean(r["kind"] or "", 8)
+        who = f"TP{r['rank']}" if r["rank"] is not None else _KINDS.get(r["kind"] or "", clean(r["kind"] or "", 4))
         level = r["severity"] or 0
         word, role = ("ERR ", "bad") if level >= 40 else ("WARN ", "warn") if level == 30 else ("", "")
         head: list[Span] = [

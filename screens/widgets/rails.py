@@ -10,32 +10,50 @@ from screens.widgets.text import Line, Span, bar, clean, fit, num, short, spark
 Row = dict[str, Any]
 
 
+def worth_showing(data: list[Row], netdevs: dict[str, set[str]]) -> list[Row]:
+    """RDMA ports; netdevs only where they are a configured rail that carries something, or where nothing else is."""
+    rdma = {r["node"] for r in data if r["door"] == "rdma"}
+
+    def wanted(r: Row) -> bool:
+        if r["door"] == "rdma":
+            return True
+        peak = max(r["tx_peak_gbs"] or 0, r["rx_peak_gbs"] or 0)
+        known = netdevs.get(r["node"], set())
+        if r["device"] in known:
+            return r["node"] not in rdma or peak >= 0.05
+        return r["node"] not in rdma and not known and peak > 0
+
+    return [r for r in data if wanted(r)]
+
+
 class Rails(Panel[list[Row]]):
-    """Rows of `live_rails`: `tx_gbs` and `rx_gbs` in GB/s (1e9 bytes), `line_gbs` the port's line rate."""
+    """Rows of `live_rails`: `tx_gbs` and `rx_gbs` in GB/s (1e9 bytes), `line_gbs` the port's line rate.
+
+    Curves share one scale, the busiest port's peak, so that rails can be compared; gauges are shares of line rate.
+    """
 
     def draw(self, data: list[Row], width: int, height: int) -> list[Line]:
-        busiest = max((max(r["tx_gbs"] or 0, r["rx_gbs"] or 0) for r in data), default=0.0)
         nodes = min(max((len(r["node"]) for r in data), default=0), 16) + 1
         ports = min(max((len(r["device"]) for r in data), default=0), 12)
-        return [self._row(r, width, busiest, nodes, ports) for r in data[:height]]
+        peak = max((max(r["tx_peak_gbs"] or 0, r["rx_peak_gbs"] or 0) for r in data), default=0.0) or 1e-9
+        return [self._row(r, width, peak, nodes, ports) for r in data[:height]]
 
-    def _row(self, r: Row, width: int, busiest: float, nodes: int, ports: int) -> Line:
+    def _row(self, r: Row, width: int, peak: float, nodes: int, ports: int) -> Line:
         name = fit(clean(r["node"], 40), nodes) + fit(clean(r["device"], 40), ports)
         small = width < 70
         bars = max(min((width - nodes - ports - 20 - 2 - 13) // 2, 40), 0)
-        top = max(r["line_gbs"] or 0, r["tx_peak_gbs"] or 0, r["rx_peak_gbs"] or 0, 1e-9)
         spans: list[Span] = [(name, "title")]
         for way in ("tx", "rx"):
             value = r[f"{way}_gbs"]
             spans += [(f" {way} ", "dim"), (num(value, 1 if (value or 0) < 100 else 0, 5), "dim" if r["stale"] else "")]
             if bars >= 4:
-                series = r[f"{way}_series"] or []
-                drawn = spark(series, bars, top) if not small else bar((value or 0) / top, bars)
+                line_rate = r["line_gbs"] or peak
+                drawn = bar((value or 0) / line_rate, bars) if small else spark(r[f"{way}_series"] or [], bars, peak)
                 spans.append((" " + drawn, "one" if way == "tx" else "two"))
-        spans += [("  ", ""), *self._mark(r, busiest)]
+        spans += [("  ", ""), *self._mark(r, peak)]
         return Line(tuple(spans))
 
-    def _mark(self, r: Row, busiest: float) -> list[Span]:
+    def _mark(self, r: Row, peak: float) -> list[Span]:
         if r["stale"]:
             return [(f"▲ no data {r['age_s']:.0f} s", "warn")]
         if r["state"] not in (None, "", "ACTIVE", "active", "up", "4: ACTIVE"):
@@ -53,7 +71,8 @@ class Rails(Panel[list[Row]]):
         ]
         if troubles:
             return [("▲ " + " ".join(troubles), "warn")]
-        if busiest >= 0.5 and max(r["tx_gbs"] or 0, r["rx_gbs"] or 0) < busiest * 0.02 and r["door"] == "rdma":
+        own = max(r["tx_peak_gbs"] or 0, r["rx_peak_gbs"] or 0)
+        if peak >= 0.5 and own < peak * 0.02 and r["door"] == "rdma":
             return [("▲ idle rail", "warn")]
         if r["tx_gbs"] is None:
             return [("no counter", "dim")]

@@ -10,6 +10,7 @@ from screens.widgets.text import Line, Span, clean, span_s
 
 ORDER = ("launch", "ready", "warmup", "ramp", "steady", "drain", "collect")
 SHORT = {"warmup": "warm"}
+BEFORE = ("launch", "ready")  # said with their time; blocks are for the load
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,15 @@ class PhaseStrip(Panel[tuple[PhaseBit, ...]]):
         words = [SHORT.get(b.name, b.name) for b in data]
         label = "phases     " if width >= 100 else "phases "
         after = [SHORT.get(n, n) for n in ORDER if data[-1].now and n in ("drain",) and n not in {b.name for b in data}]
-        times = [f" {span_s(b.took_s)}" if b.now else "" for b in data]
+        times = [f" {span_s(b.took_s)}" if b.now or b.name in BEFORE else "" for b in data]
         room = width - len(label) - sum(len(w) + len(t) + 2 for w, t in zip(words, times, strict=True))
         room -= sum(len(w) + 1 for w in after)
-        total = sum(b.took_s + (b.left_s or 0) for b in data) or 1.0
+        blocks = [b for b in data if b.now or b.name not in BEFORE]
+        total = sum(b.took_s + (b.left_s or 0) for b in blocks) or 1.0
         room = max(room, 0)
         spans: list[Span] = [(label, "dim")]
         for b, word, time in zip(data, words, times, strict=True):
-            full = max(int(room * b.took_s / total), 1 if room else 0)
+            full = max(int(room * b.took_s / total), 1 if room else 0) if b in blocks else 0
             rest = int(room * (b.left_s or 0) / total)
             spans += [(clean(word, 12), "accent" if b.now else ""), (time + " ", "dim")]
             spans += [("▪" * full, "accent" if b.now else "dim"), ("░" * rest, "dim"), (" ", "")]
