@@ -71,6 +71,7 @@ SCHEMA = 1
 FLUSH_S = 0.08
 BEAT_S = 0.04  # how often the event loop's lag is sampled
 MAX_EVENT = 8 << 20  # bytes of one server-sent event; a longer one is not a token
+MAX_FILES = 65536
 ERROR_TEXT = 300
 HEAD_TOKENS = 32  # drawn afresh for each prompt, so that no prompt shares a cache block with another
 WORDS = re.findall(
@@ -152,6 +153,12 @@ class Spec:
     @property
     def limit(self) -> int:
         return self.requests if self.requests is not None else max(5 * (self.concurrency or 0), 20)
+
+    @property
+    def patience(self) -> int:
+        """Failures in a row that end the load; in an open loop by default those of five seconds."""
+        allowed = 5 * self.request_rate if self.request_rate else 2 * (self.concurrency or 0)
+        return self.max_failures or max(int(allowed), 10)
 
     @property
     def endpoint(self) -> str:
@@ -248,7 +255,7 @@ class Prompts:
     `prefix_share` stands before that head.
     """
 
-    def __init__(self, spec: Spec, usage_level: int) -> None:
+    def __init__(self, spec: Spec) -> None:
         rng = random.Random(f"{spec.seed}:base")
         longest = max(spec.isl, spec.inject.isl if spec.inject else 0)
         low, high = spec.vocab
@@ -259,15 +266,20 @@ class Prompts:
         self._base = b"".join(rng.choices(self._pieces, k=longest + 65536)) if spec.prompt == "ids" else b""
         self._words = rng.choices(WORDS, k=2 * longest + 65536) if spec.prompt == "text" else []
         self.words_per_token = 1.0
+        self.ask_usage(2)
+
+    def ask_usage(self, level: int) -> None:
+        """What the bodies ask of the server's token counts: 2 in every chunk, 1 at the end, 0 nothing."""
+        spec = self._spec
         body: Dict[str, Any] = {"model": spec.model, "stream": True, "temperature": spec.temperature}
         if spec.ignore_eos:
             body["ignore_eos"] = True
-        if usage_level:
+        if level:
             body["stream_options"] = {"include_usage": True}
-            if usage_level > 1:
-                body["stream_options"]["continuous_usage_stats"] = True
-        body.update(spec.extra)
-        self._fixed = _encode(body)[:-1].encode()
+        if level == 2:
+            body["stream_options"]["continuous_usage_stats"] = True
+        self.usage_level = level
+        self._fixed = _encode({**body, **spec.extra})[:-1].encode()
 
     def body(self, index: int, isl: int, osl: int) -> bytes:
         """The JSON body of request `index`; the same seed and index give the same bytes."""
@@ -620,8 +632,7 @@ class Load:
         self.lines = lines
         self.health = Health(spec.lag_limit_ms)
         self.loop = asyncio.get_running_loop()
-        self.prompts = Prompts(spec, 2)
-        self.usage_level = 2
+        self.prompts = Prompts(spec)
         self.pool: Deque[bytes] = collections.deque()
         self.built = self.numbers = 0
         self.flights: Dict["asyncio.Task[None]", Flight] = {}
@@ -693,15 +704,14 @@ class Load:
         """The first request, alone: learns which usage options the server takes, and how long its words are."""
         osl = self.spec.osl if self.spec.warmup else 1
         for level in (2, 1, 0):
-            self.prompts = Prompts(self.spec, level)
-            self.usage_level = level
+            self.prompts.ask_usage(level)
             flight = self._flight("warmup", self.spec.isl, osl, _mono())
             await asyncio.wait([self._start(flight)])
             if flight.http not in (400, 422):
                 break
             say(f"usage option {level} refused with HTTP {flight.http}: {flight.error_text}")
         else:
-            self.prompts, self.usage_level = Prompts(self.spec, 2), 2  # refused for another reason
+            self.prompts.ask_usage(2)  # refused for another reason
         counted = flight.usage.get("prompt")
         if self.spec.prompt == "text" and flight.status == "ok" and counted:
             self.prompts.words_per_token = min(2.0, max(0.1, self.spec.isl / counted))
@@ -950,7 +960,7 @@ class Load:
             return
         self.ok_load += flight.status == "ok"
         self.row_of_failures = self.row_of_failures + 1 if bad else 0
-        if self.row_of_failures >= (self.spec.max_failures or max(2 * (self.spec.concurrency or 0), 10)):
+        if self.row_of_failures >= self.spec.patience:
             say(f"gave up: {self.row_of_failures} requests in a row failed; {flight.error}: {flight.error_text}")
             self._finish("failing")
         self._check_end()
@@ -990,7 +1000,7 @@ class Load:
         self.lines.stamp({
             "t": "end", "reason": self.reason, "counts": self.counts, "measured": self.measured, "errors": self.errors,
             "tokens": self.compared, "saturated": saturated, "coalesced": self.coalesced,
-            "usage_mode": ("none", "final", "continuous")[self.usage_level],
+            "usage_mode": ("none", "final", "continuous")[self.prompts.usage_level],
         })  # fmt: skip
         self.lines.flush()
         for side, sums in self.compared.items():
@@ -1029,14 +1039,16 @@ class Load:
 
 
 def prepare(spec: Spec) -> None:
-    """CPU affinity as asked; as many open files as this user may have (one connection a request in flight)."""
+    """CPU affinity as asked; enough open files, as far as this user may (one connection a request in flight)."""
     if spec.cpus is not None:
         try:
             os.sched_setaffinity(0, spec.cpus)
         except OSError as problem:
             raise SpecError(f"cpus: {problem}") from None
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 async def generate(spec: Spec, descriptor: int) -> int:

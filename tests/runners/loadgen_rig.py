@@ -55,6 +55,10 @@ class Stream:
         self._writer.write(b"0\r\n\r\n")
         await self._writer.drain()
 
+    def hang_up(self) -> None:
+        """Close the connection in good order."""
+        self._writer.close()
+
     def drop(self) -> None:
         """Reset the connection in the middle of whatever was said."""
         self._writer.transport.abort()

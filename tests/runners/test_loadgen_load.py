@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -347,3 +348,31 @@ async def test_a_saturated_client_says_so() -> None:
     assert any(tick["saturated"] for tick in output.of("tick"))
     assert "the client itself was saturated" in output.stderr
     assert output.end["coalesced"] > 0
+
+
+async def test_the_client_stays_on_the_cores_that_it_was_given() -> None:
+    core = max(os.sched_getaffinity(0))
+    output = await against(well, cpus=[core], filler=False)
+    assert output.one("hello")["cpus"] == [core]
+
+
+async def test_a_reader_that_goes_away_ends_the_load_with_a_reason() -> None:
+    async with serving(slow) as (url, _):
+        process = await start(spec(url, requests=1000, budget_s=30))
+        await begun(process, 1)
+        process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]  # no public way to stop reading
+        assert process.stderr is not None
+        complaint = await asyncio.wait_for(process.stderr.read(), 20)
+        assert await process.wait() == 1
+    assert json.loads(complaint)["error"] == "output_failed"
+
+
+async def test_a_dead_connection_is_not_taken_from_the_pool() -> None:
+    """Servers close idle connections after some seconds; an arrival after that must not fail."""
+
+    async def closing(stream: Stream) -> None:
+        await stream.answer()
+        stream.hang_up()
+
+    output = await against(closing, requests=6, filler=False)
+    assert output.end["measured"]["ok"] == 6
