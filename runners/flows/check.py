@@ -22,7 +22,7 @@ async def preflight(services: Services, dep: Deployment | None, run_id: str | No
     """Checks of all nodes of the deployment (of the whole inventory without one), nodes in parallel."""
     nodes = services.inventory.nodes_of(dep) if dep else services.inventory.nodes
     checks = [NodeCheck(services, node, run_id) for node in nodes]
-    found = await asyncio.gather(*(c.run(dep if c.node is nodes[0] else None) for c in checks))
+    found = await asyncio.gather(*(c.run(dep, first=c.node is nodes[0]) for c in checks))
     return [g for gates in found for g in gates]
 
 
@@ -34,8 +34,8 @@ class NodeCheck:
         self.node = node
         self.run_id = run_id
 
-    async def run(self, dep: Deployment | None) -> list[Gate]:
-        """All verdicts; with `dep` also what its rank 0 and its load client need."""
+    async def run(self, dep: Deployment | None, *, first: bool) -> list[Gate]:
+        """All verdicts; with `dep` also what its ranks need here, and on the `first` node its load client."""
         try:
             link = await self.services.cluster.link(self.node.name)
             await link.up(15.0)
@@ -46,8 +46,10 @@ class NodeCheck:
         gates = [self.gate("ssh", "pass", f"{self.node.host}, folder {root}")]
         try:
             gates += [await self.disk(root), await self.clock(), await self.held(), await self.gpus()]
-            if dep is not None:
+            if dep is not None and first:
                 gates += await self.server_side(dep)
+            elif dep is not None and (dep.engine == "sim" or dep.python):
+                gates.append(await self.interpreter(dep))
         except NodeError as e:
             gates.append(self.gate("ssh", "fail", str(e), "the link broke during the check; run it again"))
         return gates
@@ -111,6 +113,14 @@ class NodeCheck:
         fix = "nvidia-smi --query-compute-apps=pid,name,used_memory --format=csv names the holders" if busy else ""
         detail = f"{len(rows)} GPUs, {busy} with more than 1 GiB in use"
         return self.gate("gpu", "warn" if busy else "pass", detail, fix)
+
+    async def interpreter(self, dep: Deployment) -> Gate:
+        """A rank above 0 needs the interpreter, but no aiohttp."""
+        try:
+            found = await self.services.ask(self.node, dep, "client")
+        except NodeError as e:
+            return self.gate("python", "fail", str(e), "set python = in [[nodes]] or in the deployment")
+        return self.gate("python", "pass", f"Python {found.get('python')}")
 
     async def server_side(self, dep: Deployment) -> list[Gate]:
         python = dep.python or self.node.python

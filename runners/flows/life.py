@@ -14,7 +14,7 @@ from runners.flows.manifest import flatten
 from runners.flows.outcome import Reason, decide
 from runners.flows.services import Services
 from runners.flows.sweep import stop_jobs
-from runners.ingest import Feed
+from runners.ingest import ENDED, Feed
 from runners.launchers.process import start_ranks
 from runners.nodes.link import NodeError
 from runners.spec import Deployment, Node
@@ -23,6 +23,7 @@ from store.records import Life, Variable
 
 ASK_EVERY_S = 1.0
 EXTERNAL_READY_S = 30.0
+LAST_WORDS_S = 5.0
 # What a fatal log event means for the attempt (names: `twinrail read --kinds`); any other is an engine crash.
 FATAL_OUTCOME = {"oom": "OOM", "engine_start_failed": "START_FAILED"}
 
@@ -217,7 +218,7 @@ class Lives:
             if cancel.is_set():
                 raise LifeFailedError([Reason("CANCELLED", "stopped while the server was starting")])
             if trouble := handle.trouble():
-                raise LifeFailedError([*trouble, Reason("START_FAILED", "")])
+                raise LifeFailedError([*trouble, Reason("START_FAILED", await self._last_words(handle))])
             try:
                 model = dep.served_model or ("" if handle.life.external else dep.model)
                 answer = await services.ask(
@@ -249,6 +250,24 @@ class Lives:
         except TimeoutError:
             return
         await asyncio.sleep(0.2)
+
+    async def _last_words(self, handle: LifeHandle) -> str:
+        """The last line of every rank that has ended, once it is read: what an operator would look up next."""
+        ended = [f for f in handle.feeds if f.status is not None and f.status.state in ENDED]
+        try:
+            async with asyncio.timeout(LAST_WORDS_S):
+                for feed in ended:
+                    await feed.drained.wait()
+        except TimeoutError:
+            pass  # said with what has come so far
+        words = []
+        for feed in ended:
+            rows = self.services.store.query(
+                f"select text from log_lines where job_id = {literal(feed.job.job_id)} and trim(text) <> '' "
+                'order by wall_ns desc, "offset" desc limit 1'
+            ).rows
+            words += [f"the last line of rank {feed.job.rank} on {feed.job.node}: {rows[0][0][:300]}"] if rows else []
+        return "; ".join(words)
 
     async def _described(self, handle: LifeHandle) -> list[Variable]:
         """What the running server says of itself, as manifest variables."""
