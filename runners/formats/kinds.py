@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from runners.formats import (
+    aiperf,
     amd,
+    bench_serving,
+    client_text,
+    csv_maps,
     engine_log,
     ethtool,
     hash_table,
@@ -18,6 +22,7 @@ from runners.formats import (
     nvidia_smi_q,
     nvidia_smi_text,
     nvidia_smi_topo,
+    other_clients,
     proc,
     prometheus,
     rdma_tools,
@@ -66,6 +71,24 @@ KINDS: Final[tuple[Kind, ...]] = (
     engine_log.KIND_SGLANG,
     engine_log.KIND_NCCL,
     engine_log.KIND_TORCH,
+    bench_serving.KIND_VLLM,
+    bench_serving.KIND_SGLANG,
+    client_text.KIND_TABLE,
+    client_text.KIND_SWEEP,
+    aiperf.KIND_SUMMARY,
+    aiperf.KIND_RECORDS,
+    aiperf.KIND_SEARCH,
+    aiperf.KIND_SWEEP,
+    aiperf.KIND_SERVER,
+    csv_maps.KIND_AIPERF,
+    csv_maps.KIND_GUIDELLM,
+    client_text.KIND_AIPERF_CSV,
+    other_clients.KIND_GUIDELLM,
+    other_clients.KIND_GENAI,
+    other_clients.KIND_PERF,
+    other_clients.KIND_INFERENCEX,
+    client_text.KIND_SSE,
+    client_text.KIND_STACK,
 )
 
 BY_NAME: Final = {kind.name: kind for kind in KINDS}
