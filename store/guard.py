@@ -34,6 +34,7 @@ _MODIFIERS = frozenset((
     "DESCENDING",
 ))  # fmt: skip
 _PLAIN_TABLES = frozenset(("EMPTY", "SUBQUERY", "JOIN", "EXPRESSION_LIST", "PIVOT"))
+_NO_ORDER = {"type": "ORDER_MODIFIER"}
 _TABLE_FUNCTIONS = frozenset(("unnest", "range", "generate_series", "json_each", "json_tree"))
 # What a client's ATTACH reads, and what lets an operator find a column; the views of secrets and settings are not here.
 _CATALOGUE = frozenset(("duckdb_tables", "duckdb_views", "duckdb_columns"))
@@ -76,7 +77,10 @@ class Parser:
         rows = cursor.execute(
             "SELECT json_serialize_sql(?::VARCHAR, skip_null := true, skip_empty := true, skip_default := true)", [sql]
         ).fetchall()
-        tree = orjson.loads(rows[0][0])
+        try:
+            tree = orjson.loads(rows[0][0])
+        except orjson.JSONDecodeError as e:
+            raise Refused("nested too deeply") from e
         if tree.get("error") is not False:
             raise Refused(str(tree.get("error_message", "not parsed")))
         statements = tree["statements"]
@@ -98,6 +102,8 @@ def owner_call(statement: Mapping[str, Any]) -> tuple[str, list[str]] | None:
     if call["class"] != "FUNCTION" or not {*call} <= {
         "class", "type", "query_location", "function_name", "children", "order_bys", "alias",
     }:  # fmt: skip
+        return None
+    if call.get("order_bys", _NO_ORDER) != _NO_ORDER:
         return None
     arguments = []
     for child in call.get("children", ()):

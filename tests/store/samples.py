@@ -38,7 +38,7 @@ def _filled(kind: type[Record], number: int) -> Record:
 
 
 def load(seed: int, requests: int = 60, chunks: int = 40) -> list[Record]:
-    """An attempt with warm-up, ramp, steady and filler requests; some failed, cut, timed out, of one token, or uncounted."""
+    """An attempt with warm-up, ramp, steady and filler requests; some failed, cut, timed out, or of one token."""
     r = random.Random(seed)
     steady = START + 900 * MS
     rows: list[Record] = [

@@ -95,7 +95,7 @@ def test_a_migration_that_fails_changes_nothing(path: Path, tmp_path: Path) -> N
     number = max(migrations()) + 1
     (steps / f"{number:04}_bad.sql").write_text("CREATE TABLE more (a BIGINT); CREATE TABLE more (a BIGINT);")
     connection, _ = files.connect(path)
-    with pytest.raises(StoreError, match="_bad.sql"):
+    with pytest.raises(StoreError, match=r"_bad\.sql"):
         files.migrate(path, connection, folder=steps)
     with Store.open(path) as store:
         assert store.query("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'more'").rows == [(0,)]
@@ -202,10 +202,13 @@ def test_a_disk_that_fills_up_costs_nothing_that_was_acknowledged(small_disk: Pa
     ballast.write_bytes(bytes(15 << 20))
     stored = 0
     with Store.open(small_disk / "s.duckdb") as store:
-        with pytest.raises(StoreError, match="full"):
-            for _ in range(2000):
-                store.write([Note(wall_ns=1, who="me", text=os.urandom(500).hex()) for _ in range(200)]).result()
-                stored += 200
+        refusal: BaseException | None = None
+        while refusal is None and stored < 400_000:
+            batch = [Note(wall_ns=1, who="me", text=os.urandom(500).hex()) for _ in range(200)]
+            refusal = store.write(batch).exception()
+            stored += 0 if refusal else len(batch)
+        assert isinstance(refusal, StoreError)
+        assert "full" in str(refusal)
         ballast.unlink()
         store.write([Note(wall_ns=1, who="me", text="room again")]).result()
         assert notes(store) == stored + 1

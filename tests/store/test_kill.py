@@ -50,7 +50,8 @@ def test_after_kill_9_every_acknowledged_batch_is_there_exactly_once(tmp_path: P
         with Store.open(path) as store:
             for who, last in acknowledged.items():
                 counts = store.query(
-                    f"SELECT wall_ns, count(*), count(DISTINCT text) FROM notes WHERE who = '{who}' GROUP BY 1 ORDER BY 1"
+                    f"SELECT wall_ns, count(*), count(DISTINCT text) FROM notes WHERE who = '{who}' "
+                    "GROUP BY 1 ORDER BY 1"
                 ).rows
                 assert counts == [(n, 20, 20) for n in range(len(counts))]
                 assert len(counts) in {last + 1, last + 2}
