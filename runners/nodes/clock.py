@@ -51,7 +51,7 @@ class ClockOffset:
 
 async def measure(link: Link, rounds: int = 16) -> ClockOffset:
     """Open a channel, ask `rounds` times, close it. Raises NodeError."""
-    channel = await link.channel(_SERVER)
+    channel = await link.channel(_SERVER, ANSWER_S + rounds)
     try:
         async with asyncio.timeout(ANSWER_S + rounds):
             return await _measure(link, channel, rounds)

@@ -87,8 +87,8 @@ class LocalLink:
     async def fetch(self, path: str, target: Path) -> int:
         return await wire.fetch(self, path, target)
 
-    async def channel(self, command: str) -> Channel:
-        return _LocalChannel(self.node, await self._spawn(wire.wrapped(self.node, command), DEVNULL))
+    async def channel(self, command: str, ttl_s: float | None = None) -> Channel:
+        return _LocalChannel(self.node, await self._spawn(wire.wrapped(self.node, command, ttl_s), DEVNULL))
 
     async def close(self) -> None:
         if self._state is not LinkState.CLOSED:

@@ -158,10 +158,10 @@ class SshLink:
     async def fetch(self, path: str, target: Path) -> int:
         return await wire.fetch(self, path, target)
 
-    async def channel(self, command: str) -> Channel:
+    async def channel(self, command: str, ttl_s: float | None = None) -> Channel:
         await self._budget.acquire()
         try:
-            process = await self._open(wire.wrapped(self.node, command))
+            process = await self._open(wire.wrapped(self.node, command, ttl_s))
         except BaseException:
             self._budget.release()
             raise

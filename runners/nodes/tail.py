@@ -27,6 +27,7 @@ CHUNK = 4 * MIB  # most bytes of one stream in one answer
 POLL_S = 0.25
 ANSWER_S = 30.0  # a node that is up but says nothing for so long gets a new channel
 HEADER_LIMIT = 4 * KIB
+SERVER_S = 600.0  # the node's side ends then and is opened again, so that one that lost us cannot stay for ever
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +144,8 @@ class Tailer:
         if self._channel is None:
             replaced = shlex.join(self._server) if self._server else ""
             root = shlex.quote(self._link.node.root)
-            self._channel = await self._link.channel(
-                f"{script()}\nexport LC_ALL=C\nenter {root} make\njob_tail {replaced}"
-            )
+            command = f"{script()}\nexport LC_ALL=C\nenter {root} make\njob_tail {replaced}"
+            self._channel = await self._link.channel(command, SERVER_S)
             hello = await self._line()
             if len(hello) != 3 or hello[0] != "hello":
                 raise self._nonsense(hello)

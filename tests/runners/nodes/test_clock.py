@@ -35,7 +35,7 @@ class Says:
     def __init__(self, line: bytes) -> None:
         self.line = line
 
-    async def channel(self, command: str) -> Channel:
+    async def channel(self, command: str, ttl_s: float | None = None) -> Channel:
         return self
 
     async def read(self, limit: int = 0) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -18,6 +19,8 @@ from runners.nodes.link import Link, LinkState, NodeError, open_link
 from runners.nodes.ssh import CHANNELS
 from runners.spec import Node
 from tests.runners.nodes.ssh_server import SshServer
+
+needs_openssh = pytest.mark.skipif(shutil.which("ssh-agent") is None, reason="needs ssh-agent and ssh-keygen")
 
 
 class Watched:
@@ -171,6 +174,7 @@ async def test_a_broken_ssh_config_is_named(tmp_path: Path) -> None:
         assert (await failure(w.link)).kind == "config"
 
 
+@needs_openssh
 async def test_an_agent_is_used(server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     socket = tmp_path / "agent"
     agent = await asyncio.create_subprocess_exec("ssh-agent", "-D", "-a", str(socket), stdout=asyncio.subprocess.PIPE)
@@ -189,6 +193,7 @@ async def test_an_agent_is_used(server: SshServer, tmp_path: Path, monkeypatch: 
         await agent.wait()
 
 
+@needs_openssh
 async def test_an_encrypted_key_without_agent_is_a_login_that_needs_a_person(server: SshServer, tmp_path: Path) -> None:
     locked = str(tmp_path / "locked")
     make = await asyncio.create_subprocess_exec("ssh-keygen", "-q", "-t", "ed25519", "-N", "a word", "-f", locked)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.nodes import jobs
+from runners.nodes import jobs, tail
 from runners.nodes.jobs import JobSpec
 from runners.nodes.link import KIB, Channel, Link, NodeError, open_link
 from runners.nodes.tail import Chunk, Tailer
@@ -231,9 +231,9 @@ class Garbled:
     async def up(self, timeout: float | None = None) -> None:
         await self._link.up(timeout)
 
-    async def channel(self, command: str) -> Channel:
+    async def channel(self, command: str, ttl_s: float | None = None) -> Channel:
         self.opened += 1
-        real = await self._link.channel(command)
+        real = await self._link.channel(command, ttl_s)
         if self.opened > 1:
             return real
         return _GarbledChannel(real, self._change)
@@ -275,6 +275,14 @@ async def test_an_answer_that_cannot_be_right_is_asked_for_again(near: Link, cha
     data = await collect(Tailer(garbled, poll_s=0.02), "g")  # type: ignore[arg-type]  # what a tailer uses of a link
     assert data == b"".join(b"%d\n" % i for i in range(1, 5001))
     assert garbled.opened >= 2
+
+
+async def test_the_nodes_side_has_an_end_and_is_opened_again(link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "SERVER_S", -4.0)  # the wrapper adds 5 s
+    await jobs.start(link, shell("end", "seq 1 1000; sleep 3; seq 1001 2000"))
+    tailer = Tailer(link, poll_s=0.05)
+    assert await collect(tailer, "end") == b"".join(b"%d\n" % i for i in range(1, 2001))
+    assert tailer.resets >= 2
 
 
 async def test_names_that_could_be_paths_are_refused(near: Link) -> None:
