@@ -6,6 +6,7 @@ import calendar
 import json
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from runners.probes.logs import LogReader
 from runners.probes.logtime import wall_ns
 from store.records import EngineSample, LogEvent, LogLine
 
+SHARED = Path(__file__).parents[4] / "shared" / "fixtures"
 ARRIVAL = calendar.timegm((2026, 11, 29, 12, 0, 30)) * 10**9
 
 VLLM = b"""\
@@ -193,3 +195,23 @@ def test_a_year_is_chosen_across_new_year() -> None:
 @given(st.text(max_size=40), st.integers(0, 2**62), st.none() | st.integers(-43200, 50400))
 def test_no_text_upsets_the_clock(text: str, arrival: int, offset: int | None) -> None:
     assert wall_ns(text, arrival, offset) is None or isinstance(wall_ns(text, arrival, offset), int)
+
+
+@pytest.mark.shared
+def test_what_is_remembered_of_a_flood_hides_nothing_in_real_logs() -> None:
+    if not SHARED.is_dir():
+        pytest.skip(f"no sample collection at {SHARED}")
+    engines = {"sglang-log": "sglang", "real_sglang": "sglang", "nccl-log": None, "pytorch-log": None, "dmesg": None}
+    seen = 0
+    warm = {engine: LogReader() for engine in ("vllm", "sglang", None)}
+    for path in sorted(p for ext in ("log", "txt") for p in SHARED.rglob(f"*.{ext}")):
+        engine = engines.get(path.parent.name, "vllm")
+        data = path.read_bytes()[:200_000]
+        context = ProbeContext(run_id=None, node="n", job_id="j", engine=engine, wall_ns=ARRIVAL)
+        fast = warm[engine].parse(data, context, final=True)
+        slow: list[LogEvent] = []
+        for line in data.splitlines(keepends=True):
+            slow += events(LogReader().parse(line, context, final=True))
+        assert [(e.name, e.detail) for e in events(fast)] == [(e.name, e.detail) for e in slow], path
+        seen += len(slow)
+    assert seen > 100
