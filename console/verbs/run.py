@@ -90,6 +90,16 @@ async def _resume(inventory: Inventory, run_id: str | None, *, as_json: bool, fo
 
 async def follow(session: Session, run_id: str, *, as_json: bool) -> int:
     """Print progress until the run is done, then its summary. The first Ctrl-C stops the run, the second leaves."""
+    from store.errors import OwnerGone
+
+    try:
+        return await _follow(session, run_id, as_json=as_json)
+    except OwnerGone as e:
+        say(f"{e}. The work on the nodes goes on and nothing is lost: `twinrail resume {run_id}` starts a new owner")
+        return INFRASTRUCTURE
+
+
+async def _follow(session: Session, run_id: str, *, as_json: bool) -> int:
     with _interrupts() as presses:
         said = ""
         stopping = False

@@ -1,0 +1,66 @@
+"""Plans become attempts in an order that is fixed before anything runs."""
+
+import pytest
+
+from runners.flows.order_of_work import attempts_of, cases_of
+from runners.spec import ConfigError, parse_inventory
+
+INVENTORY = parse_inventory(
+    """
+[[nodes]]
+name = "n1"
+host = "local"
+[deployments.d]
+engine = "sim"
+nodes = ["n1"]
+[cases.A]
+isl = 8
+osl = 4
+[cases.B]
+isl = 8
+osl = 4
+seed = 7
+concurrency = [2, 4]
+[plans.p]
+deployment = "d"
+cases = ["A", "B"]
+repeats = 2
+order = "blocked"
+"""
+)
+
+
+def _labels(names: list[str], repeats: int, order: str) -> list[str]:
+    cases, *_ = cases_of(INVENTORY, names)
+    return [f"{a.case_name}/{a.repeat}" for a in attempts_of("r", cases, repeats, order)]
+
+
+def test_interleaved_runs_every_case_before_a_second_repeat() -> None:
+    assert _labels(["A", "B"], 2, "interleaved") == ["A-C1/1", "B-C2/1", "B-C4/1", "A-C1/2", "B-C2/2", "B-C4/2"]
+
+
+def test_blocked_finishes_a_case_first() -> None:
+    assert _labels(["A", "B-C4"], 2, "blocked") == ["A-C1/1", "A-C1/2", "B-C4/1", "B-C4/2"]
+
+
+def test_a_plan_brings_its_deployment_repeats_and_order() -> None:
+    cases, deployment, repeats, order = cases_of(INVENTORY, ["p"])
+    assert ([c.label for c in cases], deployment, repeats, order) == (["A-C1", "B-C2", "B-C4"], "d", 2, "blocked")
+
+
+@pytest.mark.parametrize(
+    ("names", "says"), [([], "name a plan"), (["p", "A"], "a plan runs alone"), (["Z"], "no case")]
+)
+def test_wrong_names_are_refused(names: list[str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        cases_of(INVENTORY, names)
+
+
+def test_no_two_attempts_share_a_seed_and_a_seeded_case_is_repeatable() -> None:
+    cases, *_ = cases_of(INVENTORY, ["A", "B-C2"])
+    one = attempts_of("run1", cases, 3, "interleaved")
+    assert len({a.seed for a in one}) == len(one)
+    two = attempts_of("run2", cases, 3, "interleaved")
+    seeded = [(a.seed, b.seed) for a, b in zip(one, two, strict=True) if a.case_name.startswith("B")]
+    assert all(a == b for a, b in seeded)
+    assert all(a.seed != b.seed for a, b in zip(one, two, strict=True) if a.case_name.startswith("A"))
