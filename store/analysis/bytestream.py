@@ -40,11 +40,13 @@ class Packed:
                 if fed and (rest := unzip.flush()):
                     yield rest
                 break
+            before = unzip.copy()
             try:
                 fed = True
                 data = unzip.decompress(packed, CHUNK)
             except zlib.error as error:
                 self.problem = f"the gzip stream is damaged ({error}); what came before is analysed"
+                yield from _until_damage(before, packed)
                 return
             pending = unzip.unconsumed_tail
             if unzip.eof:
@@ -62,3 +64,14 @@ class Packed:
                 yield data
         if fed and not unzip.eof:
             self.problem = "the gzip stream ends early; what came before is analysed"
+
+
+def _until_damage(unzip: zlib._Decompress, packed: bytes) -> Iterator[bytes]:
+    """What a block that does not decompress as a whole gives in small bites, up to the one that fails."""
+    for at in range(0, len(packed), 256):
+        try:
+            data = unzip.decompress(packed[at : at + 256])
+        except zlib.error:
+            return
+        if data:
+            yield data

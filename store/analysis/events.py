@@ -12,6 +12,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -26,9 +27,9 @@ WANTED: Final = re.compile(
 """Where an event that may be of use says so: a category, or the task type of an Ascend trace."""
 
 _HEAD: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
-_CATEGORY: Final = re.compile(rb'"cat"\s*:')
 # From the end of one object to the first key of the next. In a JSON string it can only be where the string ends so.
 _BOUNDARY: Final = re.compile(rb'\}\s*,\s*\{\s*"')
+_EVENT_BOUNDARY: Final = re.compile(rb'\}\s*,\s*\{\s*"(?:ph|name|cat|pid|tid|ts|dur|args|id|bp|s)"')
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"?|[{}\[\]]', re.DOTALL)
 _BAD_ESCAPE: Final = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _NAME: Final = re.compile(
@@ -36,6 +37,7 @@ _NAME: Final = re.compile(
 )
 _TS: Final = re.compile(rb'"ts"\s*:\s*(-?[0-9]+(?:\.[0-9]+)?)(?=[\s,}])')
 _DUR: Final = re.compile(rb'"dur"\s*:\s*(-?[0-9]+(?:\.[0-9]+)?)(?=[\s,}])')
+_TASK_TYPE: Final = ord("T")
 _MAX_OBJECT: Final = 32 << 20
 _MAX_HEAD: Final = 64 << 20
 _SAMPLE: Final = 1 << 20
@@ -48,7 +50,7 @@ _strict = json.JSONDecoder(strict=False)
 class EventStream:
     """The wanted events of one trace, in batches, in file order.
 
-    After iteration: `header` and `trailer` hold what stands before and after the event array (bounded), `bad` counts
+    After iteration: `header` and `trailer` hold what stands before the events and from the last one on, `bad` counts
     objects that could not be read, `found` says whether the array began, `closed` whether its end was there.
     While `exact` is set (from the batch on where a double would round a time), events also carry `ts_ns` and `dur_ns`,
     whole nanoseconds from the digits that stand in the file.
@@ -67,26 +69,25 @@ class EventStream:
         buffer = self._skip_header()
         if not self.found:
             return
-        boundary: bytes | None = None
-        known = False
+        layout: Layout | None = None
         for chunk in self._chunks:
             buffer += chunk
-            if not known and len(buffer) < _SAMPLE:
-                continue
-            if not known:
-                boundary, known = _layout(buffer[:_SAMPLE]), True
-            cut = _last_object(buffer, boundary)
+            if layout is None:
+                if len(buffer) < _SAMPLE:
+                    continue
+                layout = _layout(buffer[:_SAMPLE])
+            cut = _last_object(buffer, layout.boundary)
             if cut > 0:
-                yield self._read(buffer[:cut], boundary)
+                yield self._read(buffer[:cut], layout)
                 buffer = buffer[cut:]
             elif len(buffer) > _MAX_OBJECT:
                 self.bad += 1  # no event is that long: what is here is not a trace any more
                 buffer = b""
         end = _array_end(buffer, max(_last_object(buffer, None), 0))
         self.closed = end is not None
-        self.trailer = buffer[end:] if end is not None else b""
+        self.trailer = buffer[max(buffer.rfind(b'"ph"'), 0) :]
         bad = self.bad
-        yield self._read(buffer[:end], boundary if known else _layout(buffer[:_SAMPLE]))
+        yield self._read(buffer[:end], layout or _layout(buffer[:_SAMPLE]))
         if not self.closed and self.bad > bad:
             self.bad -= 1  # the object that was cut off is told by `closed`
 
@@ -104,9 +105,9 @@ class EventStream:
         self.header = buffer[:_MAX_HEAD]
         return b""
 
-    def _read(self, data: bytes, boundary: bytes | None) -> list[Event]:
+    def _read(self, data: bytes, layout: Layout) -> list[Event]:
         """The wanted events in a run of whole objects."""
-        if boundary is not None and (spans := _short_cut(data, boundary)) is not None:
+        if layout.category_first and (spans := _short_cut(data, layout.boundary or b"")) is not None:
             events, bad = self._parse(data, spans)
             if not bad:
                 return events
@@ -143,32 +144,42 @@ def _array_start(data: bytes) -> int | None:
 
 
 def _array_end(data: bytes, begin: int) -> int | None:
-    """Where the array is closed, looking from the start of an object; None where it is not."""
-    depth = 0
+    """Where the array is closed, looking from an object in or after it; None where it is not.
+
+    That object may lie deeper (in a list of an event's arguments), so the end is the last bracket that closes a level
+    which was open at the start: after it only the document itself closes.
+    """
+    depth = lowest = 0
+    end = None
     for token in _TOKEN.finditer(data, begin):
         mark = token.group()[:1]
         if mark in b"{[":
             depth += 1
         elif mark in b"}]":
-            if depth == 0:
-                return token.start()
             depth -= 1
-    return None
+            if depth < lowest:
+                lowest = depth
+                end = token.start() if mark == b"]" else end
+    return end
 
 
-def _layout(sample: bytes) -> bytes | None:
-    """The bytes between two events of this file, if each event also opens with its category; else None."""
-    forms = Counter(match.group() for match in _BOUNDARY.finditer(sample))
-    if not forms:
-        return None
-    for match in _CATEGORY.finditer(sample):
+@dataclass(frozen=True)
+class Layout:
+    """How a file sets its events apart. boundary: from the end of one to the first key of the next, where that is
+    regular. category_first: whether nothing but the phase comes before an event's category."""
+
+    boundary: bytes | None
+    category_first: bool
+
+
+def _layout(sample: bytes) -> Layout:
+    forms = Counter(match.group() for match in _EVENT_BOUNDARY.finditer(sample))
+    boundary = forms.most_common(1)[0][0] if forms else None
+    for match in WANTED.finditer(sample):
         begin = sample.rfind(b"{", 0, match.start())
-        if begin < 0 or not sample[begin + 1 : match.end()].lstrip().startswith((b'"ph"', b'"cat"')):
-            # Only flow arrows and marks may be written with their category last; nobody looks at those.
-            wanted = WANTED.match(sample, match.start())
-            if wanted is not None:
-                return None
-    return forms.most_common(1)[0][0]
+        if not sample[begin + 1 : match.end()].lstrip().startswith((b'"ph"', b'"cat"')):
+            return Layout(boundary, category_first=False)
+    return Layout(boundary, category_first=boundary is not None)
 
 
 def _last_object(data: bytes, boundary: bytes | None) -> int:
@@ -192,7 +203,7 @@ def _short_cut(data: bytes, boundary: bytes) -> list[Span] | None:
     for match in WANTED.finditer(data):
         at = match.start()
         begin = rfind(b"{", 0, at)
-        if begin < done:
+        if begin < done or data[at + 1] == _TASK_TYPE:
             return None
         end = find(boundary, at)
         done = end + 1 if end >= 0 else data.rfind(b"}") + 1

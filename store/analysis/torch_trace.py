@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import orjson
 
 from store.analysis.bytestream import Packed
 from store.analysis.events import Event, EventStream
@@ -32,6 +30,8 @@ from store.analysis.timeline import (
     Timeline,
     column,
 )
+from store.analysis.torch_meta import facts_of, file_rank, label_rank, meta_of
+from store.analysis.values import as_count, as_number, ids, whole_ns
 
 _CALL, _RANGE, _DEVICE_RANGE = 10, 11, 12
 _CODES: Final = {
@@ -56,17 +56,9 @@ _ASCEND_TASKS: Final = re.compile(
 )
 _ROCM_COPY: Final = re.compile(r"MEMORY_COPY_")
 _MERGED: Final = re.compile(r"^\[([^\]]{1,40})\]")
-_FILE_RANK: Final = (
-    re.compile(r"(?:^|[^a-z])rank[-_]?(\d{1,5})(?!\d)", re.I),
-    re.compile(r"(?:^|[^A-Za-z])TP-?(\d{1,5})(?!\d)"),
-    re.compile(r"(?:^|[^a-z])worker[-_]?(\d{1,5})(?!\d)", re.I),
-)
-_BASE: Final = re.compile(rb'"baseTimeNanoseconds"\s*:\s*"?(\d{1,19})')
-_RANK: Final = re.compile(rb'"rank"\s*:\s*(\d{1,6})')
-_WORLD: Final = re.compile(rb'"world_size"\s*:\s*(\d{1,6})')
 _NS_EPOCH: Final = 1e17
 """No microsecond count of our era is above this; nanosecond counts are."""
-_MAX_US: Final = 9.2e15
+_MAX_NS: Final = 9.2e18
 
 
 @dataclass
@@ -197,17 +189,17 @@ class _Reader:
                 rest = [
                     column(columns[2]),
                     column(columns[3]),
-                    *(_ids(columns[i]) for i in (4, 5, 6)),
+                    *(ids(columns[i]) for i in (4, 5, 6)),
                     column(columns[7]),
                 ]
-                part = np.stack([start, end, *rest, _ids(columns[8]), column(good)])
+                part = np.stack([start, end, *rest, ids(columns[8]), column(good)])
                 group.device_parts.append(part)
                 group.rows += len(group.device)
                 group.device.clear()
             if group.calls:
                 columns = list(zip(*group.calls, strict=True))
                 start, end, good = self._times(columns[0], columns[1], exact)
-                part = np.stack([start, end, column(columns[2]), _ids(columns[3]), column(columns[4])])
+                part = np.stack([start, end, column(columns[2]), ids(columns[3]), column(columns[4])])
                 group.call_parts.append(part[:, good])
                 group.calls.clear()
             if group.ranges:
@@ -220,37 +212,39 @@ class _Reader:
 
     def _times(self, starts: tuple[Any, ...], lengths: tuple[Any, ...], exact: bool) -> tuple[Int, Int, Any]:
         """Start and end in ns, and which of them are usable."""
-        read = _whole_ns if exact else self._ns
-        start, good = read(starts)
-        length, has_length = read(lengths)
+        if exact:
+            (start, good), (length, has_length) = whole_ns(starts), whole_ns(lengths)
+        else:
+            start, good, scale = self._ns(starts)
+            length, has_length, _ = self._ns(lengths, scale)
         good &= has_length
         self.dropped += int(len(good) - good.sum())
         return start, start + np.maximum(length, 0), good
 
-    def _ns(self, values: tuple[Any, ...]) -> tuple[Int, Any]:
-        kinds = set(map(type, values))
-        if not kinds <= {int, float}:
-            values = tuple(map(_number, values))
-        us = np.array(values, dtype=np.float64)
-        good = np.isfinite(us)
-        top = np.abs(us[good]).max(initial=0.0)
-        if top > _NS_EPOCH:
+    def _ns(self, values: tuple[Any, ...], scale: int | None = None) -> tuple[Int, Any, int]:
+        """Nanoseconds, which are usable, and how many of them a written unit is: 1000, or 1 where the file is off."""
+        if not set(map(type, values)) <= {int, float}:
+            values = tuple(map(as_number, values))
+        written = np.array(values, dtype=np.float64)
+        good = np.isfinite(written)
+        if scale is None:
+            scale = 1 if good.any() and np.median(np.abs(written[good])) > _NS_EPOCH else 1000
+        good &= np.abs(written) <= _MAX_NS / scale
+        if scale == 1:
             self.in_ns = True
-            good &= np.abs(us) < _MAX_US * 1000
-            return column([int(v) if ok else 0 for v, ok in zip(values, good, strict=True)]), good
-        good &= np.abs(us) <= _MAX_US
-        us[~good] = 0
-        whole = np.floor(us)
-        return whole.astype(np.int64) * 1000 + np.rint((us - whole) * 1000).astype(np.int64), good
+            return column([int(v) if ok else 0 for v, ok in zip(values, good, strict=True)]), good, scale
+        written[~good] = 0
+        whole = np.floor(written)
+        return whole.astype(np.int64) * 1000 + np.rint((written - whole) * 1000).astype(np.int64), good, scale
 
     def _build(self, stream: EventStream, found: Ingest) -> None:
-        head = _meta(stream)
+        head = meta_of(stream)
         names = list(self.names)
         threads = [f"{pid}/{tid}" for pid, tid in self.threads]
         info = head.get("distributedInfo")
         info = info if isinstance(info, dict) else {}
-        rank, world = _whole(info.get("rank")), _whole(info.get("world_size"))
-        base = _whole(head.get("baseTimeNanoseconds"))
+        rank, world = as_count(info.get("rank")), as_count(info.get("world_size"))
+        base = as_count(head.get("baseTimeNanoseconds"))
         merged = [label for label in self.groups if label is not None]
         if merged:
             found.problems.append(
@@ -260,15 +254,15 @@ class _Reader:
         for label, group in self.groups.items():
             if not group.device_parts:
                 continue
-            ranks = rank if label is None else _label_rank(label)
+            ranks = rank if label is None else label_rank(label)
             if label is None and ranks is None:
-                ranks = _file_rank(self.path.name)
+                ranks = file_rank(self.path.name)
             for timeline in _timelines(self.path.name, group, names, threads):
                 timeline.label = label
                 timeline.rank = ranks if ranks is not None else timeline.rank
                 timeline.world_size = world
                 timeline.base_ns = base if base is not None else 0
-                timeline.facts = _facts(head, timeline.device)
+                timeline.facts = facts_of(head, timeline.device)
                 found.timelines.append(timeline)
         if not found.timelines:
             found.problems.append(self._nothing())
@@ -308,16 +302,16 @@ def _timelines(file: str, group: _Rows, names: list[str], threads: list[str]) ->
     kernels = good & (rows[3] == KERNEL)
     devices = np.unique(device[kernels] if kernels.any() else device[good])
     made = []
-    for number, which in enumerate(devices.tolist()):
+    for n, which in enumerate(devices.tolist()):
         # Copies that name a device without kernels belong to this process all the same: they stay with its first.
-        mine = good & ((device == which) if number else ((device == which) | ~np.isin(device, devices)))
+        mine = good & ((device == which) if n else ((device == which) | ~np.isin(device, devices)))
         index = np.flatnonzero(mine)
         events = DeviceEvents.of(rows[:8, index])
         own = calls
         if len(devices) > 1:
             others = np.setdiff1d(rows[5][good & ~mine], rows[5][mine])
             own = calls.take(
-                ~np.isin(calls.correlation, others) if number == 0 else np.isin(calls.correlation, events.correlation)
+                ~np.isin(calls.correlation, others) if n == 0 else np.isin(calls.correlation, events.correlation)
             )
         place = {int(row): i for i, row in enumerate(index)} if group.collectives else {}
         made.append(
@@ -338,14 +332,6 @@ def _timelines(file: str, group: _Rows, names: list[str], threads: list[str]) ->
     return made
 
 
-def _whole_ns(values: tuple[Any, ...]) -> tuple[Int, Any]:
-    """Times that are whole nanoseconds already; None or out of range is not usable."""
-    if None not in values and max(values) < 2**62 and min(values) > -(2**62):
-        return column(values), np.ones(len(values), dtype=bool)
-    good = [value is not None and abs(value) < 2**62 for value in values]
-    return column([v if ok else 0 for v, ok in zip(values, good, strict=True)]), np.array(good)
-
-
 def _to_thousandths(timeline: Timeline) -> None:
     for table in (timeline.events, timeline.calls):
         for name in ("start", "end"):
@@ -353,43 +339,6 @@ def _to_thousandths(timeline: Timeline) -> None:
             values //= 1000
     timeline.ranges = [Range(r.name, r.start // 1000, r.end // 1000, r.thread) for r in timeline.ranges]
     timeline.device_ranges = [Range(r.name, r.start // 1000, r.end // 1000, r.thread) for r in timeline.device_ranges]
-
-
-def _number(value: object) -> float | int:
-    if isinstance(value, bool) or value is None:
-        return float("nan")
-    if isinstance(value, int | float):
-        return value
-    try:
-        number = Decimal(str(value).strip()[:40])
-        return float(number) if number.is_finite() else float("nan")
-    except InvalidOperation:
-        return float("nan")
-
-
-def _ids(values: tuple[Any, ...]) -> Int:
-    """Ids as recorded: numbers, or text with one ("stream 7"); NO_ID where there is none."""
-    try:
-        if set(map(type, values)) == {int}:
-            return column(values)
-        return column([_id(value) for value in values])
-    except OverflowError:
-        return column([_id(value) if abs(_id(value)) < 2**62 else NO_ID for value in values])
-
-
-def _id(value: object) -> int:
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, str) and (digits := re.search(r"-?\d{1,18}", value)):
-        return int(digits.group())
-    return NO_ID
-
-
-def _whole(value: object) -> int | None:
-    number = _id(value) if value is not None else NO_ID
-    return number if 0 <= number < 2**62 else None
 
 
 def _text(value: object) -> str | None:
@@ -401,52 +350,9 @@ def _collective(args: dict[str, Any]) -> CollectiveArgs:
         operation=_text(args.get("Collective name")),
         group=_text(args.get("Process Group Name")),
         ranks=_text(args.get("Process Group Ranks")),
-        group_size=_whole(args.get("Group size")),
-        sequence=_whole(args.get("Seq")),
-        elements_in=_whole(args.get("In msg nelems")),
-        elements_out=_whole(args.get("Out msg nelems")),
+        group_size=as_count(args.get("Group size")),
+        sequence=as_count(args.get("Seq")),
+        elements_in=as_count(args.get("In msg nelems")),
+        elements_out=as_count(args.get("Out msg nelems")),
         dtype=_text(args.get("dtype")),
     )
-
-
-def _label_rank(label: str) -> int | None:
-    found = re.search(r"(?:TP|rank)[-_ ]?(\d{1,5})", label, re.I)
-    return int(found.group(1)) if found else None
-
-
-def _file_rank(name: str) -> int | None:
-    for pattern in _FILE_RANK:
-        if found := pattern.search(name):
-            return int(found.group(1))
-    return None
-
-
-def _meta(stream: EventStream) -> dict[str, Any]:
-    """What the trace says about itself beside its events; written before or after them, by version."""
-    meta: dict[str, Any] = {}
-    try:
-        head = orjson.loads(stream.header + b"]}")
-        meta = head if isinstance(head, dict) else {}
-    except orjson.JSONDecodeError:
-        pass
-    for place in (stream.header, stream.trailer):
-        if "baseTimeNanoseconds" not in meta and (base := _BASE.search(place)):
-            meta["baseTimeNanoseconds"] = int(base.group(1))
-        if "distributedInfo" not in meta and (rank := _RANK.search(place)):
-            world = _WORLD.search(place)
-            meta["distributedInfo"] = {"rank": int(rank.group(1)), "world_size": int(world.group(1)) if world else None}
-    return meta
-
-
-def _facts(head: dict[str, Any], device: int | None) -> dict[str, Any]:
-    """What may be shown of a trace's header: hardware and versions, nothing that names a person, host or path."""
-    facts: dict[str, Any] = {}
-    devices = head.get("deviceProperties")
-    if isinstance(devices, list) and devices:
-        known = [d for d in devices if isinstance(d, dict)]
-        mine = next((d for d in known if d.get("id") == device), known[0] if known else {})
-        facts = {"device_name": mine.get("name") or None, "multiprocessors": mine.get("numSms")}
-    for key in ("vllm_version", "cupti_version", "roctracer_version", "cuda_runtime_version", "hip_runtime_version"):
-        if isinstance(head.get(key), str | int | float):
-            facts[key] = head[key]
-    return facts

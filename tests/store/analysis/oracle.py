@@ -1,4 +1,4 @@
-"""The split of a device's wall clock by visiting every nanosecond: slow, obvious, and written from the definition alone."""
+"""The split of a device's wall clock by visiting every nanosecond: slow, obvious, from the definition alone."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -64,7 +66,7 @@ def test_windows_that_tile_a_capture_add_up_to_it(timeline: list[Event], cuts: l
     algebra = algebra_of(timeline)
     start, end = algebra.span()
     edges = sorted({start, end, *(cut for cut in cuts if start < cut < end)})
-    tiles = [algebra.parts(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    tiles = [algebra.parts(a, b) for a, b in pairwise(edges)]
     whole = algebra.parts()
     for part in ("overlap_ns", "communication_exposed_ns", "copy_exposed_ns", "idle_ns", "wall_ns"):
         assert sum(getattr(tile, part) for tile in tiles) == getattr(whole, part)

@@ -1,0 +1,279 @@
+"""Torch traces in every layout and state of repair give the same events, or say what was lost."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from store.analysis import events
+from store.analysis.bytestream import Packed
+from store.analysis.events import EventStream
+from store.analysis.report import analyze
+from store.analysis.torch_trace import read_torch
+from tests.store.analysis.builder import TRACES, annotation, call, copy, kernel, write
+
+RAW = gzip.decompress((TRACES / "vllm-mi300x-decode-rank0.json.gz").read_bytes())
+TRACE = json.loads(RAW)
+KINETO = gzip.decompress((TRACES / "h800-deepseek-train.json.gz").read_bytes())
+
+
+def figures(path: Path) -> tuple[Any, ...]:
+    """What must not depend on how the file is written."""
+    (rank,) = analyze([path])["ranks"]
+    return tuple(rank[key] for key in ("wall_ns", "idle_ns", "compute_ns", "kernels", "launches"))
+
+
+@pytest.fixture(scope="module")
+def expected() -> tuple[Any, ...]:
+    return figures(TRACES / "vllm-mi300x-decode-rank0.json.gz")
+
+
+def changed(change: Any) -> bytes:
+    """The real trace with every event passed through a function."""
+    return json.dumps({**TRACE, "traceEvents": [change(dict(event)) for event in TRACE["traceEvents"]]}).encode()
+
+
+LAYOUTS = {
+    "as written": RAW,
+    "indented": json.dumps(TRACE, indent=2).encode(),
+    "compact": json.dumps(TRACE, separators=(",", ":")).encode(),
+    "events first": json.dumps({"traceEvents": TRACE["traceEvents"], **TRACE}).encode(),
+    "bare array": json.dumps(TRACE["traceEvents"]).encode(),
+    "keys reversed": changed(lambda e: dict(reversed(list(e.items())))),
+    "keys sorted": changed(lambda e: dict(sorted(e.items()))),
+    "times as text": changed(lambda e: e | {k: f"{e[k]:.3f}" for k in ("ts", "dur") if k in e}),
+    "objects in arguments": changed(
+        lambda e: (
+            e | {"args": e["args"] | {"more": [{"a": 1}, {"b": [{"c": 2}, {"d": 3}]}]}}
+            if e.get("cat") == "kernel"
+            else e
+        )
+    ),
+    "capitalised categories": changed(lambda e: e | {"cat": e["cat"].capitalize()} if e.get("cat") == "kernel" else e),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_layout_of_the_file_does_not_matter(layout: str, tmp_path: Path, expected: tuple[Any, ...]) -> None:
+    path = tmp_path / "trace.json"
+    path.write_bytes(LAYOUTS[layout])
+    assert figures(path) == expected
+
+
+@pytest.mark.parametrize("layout", ["as written", "indented", "keys sorted", "objects in arguments"])
+@pytest.mark.parametrize("size", [1_000, 77_777])
+def test_chunk_borders_do_not_matter(
+    layout: str, size: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, expected: tuple[Any, ...]
+) -> None:
+    monkeypatch.setattr("store.analysis.bytestream.CHUNK", size)
+    monkeypatch.setattr(events, "_SAMPLE", 5_000)
+    path = tmp_path / "trace.json"
+    path.write_bytes(LAYOUTS[layout])
+    assert figures(path) == expected
+
+
+@pytest.mark.parametrize("members", [1, 2, 5])
+def test_gzip_of_any_number_of_members(members: int, tmp_path: Path, expected: tuple[Any, ...]) -> None:
+    size = len(RAW) // members + 1
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(b"".join(gzip.compress(RAW[i : i + size]) for i in range(0, len(RAW), size)) + b"\0" * 512)
+    assert figures(path) == expected
+
+
+def test_kernel_names_with_bare_quotes_backslashes_and_control_characters(
+    tmp_path: Path, expected: tuple[Any, ...]
+) -> None:
+    broken = RAW.replace(b'"name": "reduce_segments"', b'"name": "reduce_segments "x" \\q"')
+    broken = broken.replace(b'"_topk_forward"', b'"_topk\x01\n\xff_forward"')
+    assert broken != RAW
+    path = tmp_path / "trace.json"
+    path.write_bytes(broken)
+    assert figures(path)[:2] == expected[:2]
+    assert figures(path)[3:] == expected[3:]
+
+
+def test_a_killed_writer_costs_only_what_it_had_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "rank-0.json.tmp"
+    path.write_bytes(KINETO[: int(len(KINETO) * 0.7)])
+    report = analyze([path])
+    (rank,) = report["ranks"]
+    assert 0 < rank["kernels"] < 963
+    assert any("ends before its event array" in problem for problem in report["problems"])
+    assert not any("could not be read" in problem for problem in report["problems"])
+
+
+def test_truncated_and_damaged_gzip(tmp_path: Path) -> None:
+    packed = gzip.compress(KINETO)
+    cut = tmp_path / "cut.json.gz"
+    cut.write_bytes(packed[: int(len(packed) * 0.8)])
+    report = analyze([cut])
+    assert 0 < report["ranks"][0]["kernels"] < 963
+    assert any("ends early" in problem for problem in report["problems"])
+    bad = tmp_path / "bad.json.gz"
+    bad.write_bytes(packed[:-200] + bytes(200))
+    report = analyze([bad])
+    assert report["ranks"][0]["kernels"] > 0
+    assert any("damaged" in problem or "ends early" in problem for problem in report["problems"])
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "is empty"),
+        (b"hello\n" * 50, "no traceEvents array"),
+        (bytes(range(256)) * 40, "no traceEvents array"),
+        (b'{"a": 1}', "no traceEvents array"),
+        (b'{"traceEvents": []}', "no device activity"),
+        (b"[1, 2, 3]", "no device activity"),
+        (b"PK\x03\x04rest", "unpack it"),
+        (b"SQLite format 3\0" + bytes(200), "cannot be read"),
+    ],
+)
+def test_files_that_are_no_trace_cost_one_sentence(content: bytes, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    path.write_bytes(content)
+    report = analyze([path, TRACES / "mi250-toy.json.gz"])
+    assert len(report["ranks"]) == 1
+    assert any(problem.startswith("file.json: ") and sentence in problem for problem in report["problems"])
+
+
+def test_a_host_only_trace_says_so(tmp_path: Path) -> None:
+    path = write(tmp_path / "cpu.json", [call("cudaLaunchKernel", 1, 2), annotation("ProfilerStep#1", 0, 9)])
+    report = analyze([path])
+    assert report["ranks"] == []
+    assert "only host calls" in report["problems"][0]
+
+
+def test_nanoseconds_of_old_absolute_times_survive(tmp_path: Path) -> None:
+    """1.7e15 us with three decimals is more than a double holds: only the digits in the file have it."""
+    path = tmp_path / "old.json"
+    rows = [("1712195495505582.988", "0.013"), ("1712195495505583.002", "4.9"), ("1712195495505588", "1")]
+    body = [
+        f'{{"ph": "X", "cat": "kernel", "name": "a_gemm", "tid": 7, "ts": {ts}, "dur": {dur}, "args": {{"stream": 7}}}}'
+        for ts, dur in rows
+    ]
+    path.write_text('{"traceEvents": [\n' + ",\n".join(body) + "\n]}")
+    events_read = read_torch(path).timelines[0].events
+    assert events_read.start.tolist() == [1712195495505582988, 1712195495505583002, 1712195495505588000]
+    assert (events_read.end - events_read.start).tolist() == [13, 4900, 1000]
+
+
+@given(st.integers(0, 8_000_000_000_000_000), st.integers(0, 10_000_000))
+@settings(max_examples=60, deadline=None)
+def test_relative_times_keep_every_nanosecond(
+    tmp_path_factory: pytest.TempPathFactory, start: int, length: int
+) -> None:
+    path = tmp_path_factory.mktemp("t") / "trace.json"
+    write(path, [kernel("a_gemm", start / 1000, length / 1000)])
+    read = read_torch(path).timelines[0].events
+    assert (read.start[0], read.end[0]) == (start, start + length)
+
+
+@pytest.mark.parametrize("shift", [0, 1_700_000_000_000_000_000])
+def test_nanoseconds_where_microseconds_belong_are_noticed(shift: int, tmp_path: Path) -> None:
+    rows = [kernel("a_gemm", shift + 10_000 * i, 5_000) for i in range(4)]
+    rows += [copy(shift + 10_000 * i + 6_000, 2_000, size=4_000_000, gb_s=2_000.0) for i in range(4)]
+    report = analyze([write(tmp_path / "ns.json", rows)])
+    assert report["ranks"][0]["wall_ns"] == 38_000
+    assert any("nanoseconds" in problem for problem in report["problems"])
+
+
+def test_copies_whose_bandwidth_disagrees_raise_doubt_about_the_unit(tmp_path: Path) -> None:
+    rows = [copy(10.0 * i, 2.0, size=4_000_000, gb_s=2.0) for i in range(4)]
+    report = analyze([write(tmp_path / "ms.json", rows)])
+    assert any("unit of time is doubtful" in problem for problem in report["problems"])
+
+
+def test_events_with_nonsense_in_them_are_left_out_and_counted(tmp_path: Path) -> None:
+    good = [kernel("a_gemm", 10, 5), kernel("b_gemm", 20, 5)]
+    bad: list[dict[str, Any]] = [
+        kernel("c", 1, 1) | {"ts": None},
+        kernel("d", 1, 1) | {"dur": "x"},
+        kernel("e", 1e300, 1),
+        {k: v for k, v in kernel("f", 1, 1).items() if k != "ts"},
+    ]
+    odd = [kernel("g_gemm", 30, -5), kernel("h_gemm", 31, 1) | {"args": None, "name": None, "tid": "stream 7"}]
+    report = analyze([write(tmp_path / "odd.json", [*bad, *good, *odd])])
+    assert sum(rank["kernels"] for rank in report["ranks"]) == 4
+    assert any("4 events without a usable time" in problem for problem in report["problems"])
+
+
+def test_a_merged_trace_is_taken_apart_by_rank_label(tmp_path: Path) -> None:
+    """SGLang's merge keeps ids as they were: the same correlation means another launch on each rank."""
+    rows: list[dict[str, Any]] = []
+    for rank in range(3):
+        events_of = [
+            call("cudaLaunchKernel", 0, 1, correlation=5),
+            kernel("a_gemm", 10 + rank, 4, correlation=5),
+        ]
+        rows += [event | {"pid": f"[TP{rank:02d}-DP00] {event['pid']}"} for event in events_of]
+    report = analyze([write(tmp_path / "merged-x.trace.json", rows)])
+    assert [rank["rank"] for rank in report["ranks"]] == [0, 1, 2]
+    assert [rank["launches"] for rank in report["ranks"]] == [1, 1, 1]
+    assert any("merged trace of 3 ranks" in problem for problem in report["problems"])
+
+
+def test_two_files_of_one_rank_are_named(tmp_path: Path) -> None:
+    paths = [write(tmp_path / name, [kernel("a_gemm", 1, 2)], rank=3, world=8) for name in ("a.json", "b.json")]
+    report = analyze(paths)
+    assert len(report["ranks"]) == 2
+    assert any("rank 3 comes 2 times (a.json, b.json)" in problem for problem in report["problems"])
+
+
+def test_ascend_views_are_read_by_their_task_type(tmp_path: Path) -> None:
+    rows = [
+        {
+            "ph": "X",
+            "name": "MatMulV2",
+            "pid": 9,
+            "tid": 2,
+            "ts": "100.120",
+            "dur": 5.0,
+            "args": {"Task Type": "AI_CORE"},
+        },
+        {
+            "ph": "X",
+            "name": "hcom_allReduce__1",
+            "pid": 9,
+            "tid": 3,
+            "ts": "104.120",
+            "dur": 4.0,
+            "args": {"Task Type": "HCCL"},
+        },
+    ]
+    path = tmp_path / "trace_view.json"
+    path.write_text(json.dumps(rows))
+    (rank,) = analyze([path])["ranks"]
+    assert rank["compute_ns"] == {"GEMM": 4000}
+    assert (rank["overlap_ns"], rank["communication_exposed_ns"]) == (1000, 3000)
+
+
+def test_what_names_people_and_machines_does_not_come_along(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "t.json", [kernel("a_gemm", 1, 2)], username="someone", host_name="box7", traceName="/home/x/t.json"
+    )
+    text = json.dumps(analyze([path]))
+    assert not any(secret in text for secret in ("someone", "box7", "/home/x"))
+
+
+@given(st.binary(max_size=400))
+@settings(max_examples=150, deadline=None)
+def test_any_bytes_in_the_event_array_are_survived(noise: bytes) -> None:
+    text = b'{"traceEvents": [\n' + noise + b',\n{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1}\n]}'
+    for batch in EventStream([text]):
+        assert all(isinstance(event, dict) for event in batch)
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=80, deadline=None)
+def test_any_bytes_as_a_file_are_survived(tmp_path_factory: pytest.TempPathFactory, noise: bytes) -> None:
+    path = tmp_path_factory.mktemp("f") / "file.json.gz"
+    path.write_bytes(b"\x1f\x8b" + noise)
+    assert isinstance(b"".join(Packed(path)), bytes)
+    assert analyze([path])["ranks"] == []
