@@ -45,9 +45,7 @@ def parse_tables(lines: Iterable[str]) -> Iterator[Item]:
         cells = _cells(line)
         if not any(cells):
             header = None
-        elif header is None:
-            header = cells
-        elif cells[:1] == header[:1]:
+        elif header is None or cells[:1] == header[:1]:
             header = cells
         elif len(cells) == len(header):
             yield {"values": {name: text.cell(cell) for name, cell in zip(header, cells, strict=True)}}
