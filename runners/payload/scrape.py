@@ -5,8 +5,10 @@
 Prints one frame a tick (see runners/probes/base.py):
 
     #frame metrics <wall_ns> <mono_ns>       the page without buckets, HELP and TYPE lines that nobody reads
-    #frame down <wall_ns> <mono_ns>          one line: why there is no page; repeated once a minute while it lasts
+    #frame down <wall_ns> <mono_ns>          one line: why there is no page
     #end
+
+Trouble (no page, or a page without a metric of an engine) is printed when it is new and once a minute while it lasts.
 
 One connection is kept; a new one is made when it breaks. An API key comes by TWINRAIL_API_KEY.
 """
@@ -102,11 +104,11 @@ def main(argv: List[str]) -> int:
     while True:
         wall, mono = time.time_ns(), time.monotonic_ns()
         page, why = scraper.get()
-        if page is not None:
-            os.write(1, frame("metrics", wall, mono, slim(page)))
-            said = ""
-        elif why != said or mono / 1e9 - said_at >= AGAIN:
-            os.write(1, frame("down", wall, mono, [why.encode("utf-8", "replace")]))
+        kind, lines = ("down", [why.encode("utf-8", "replace")]) if page is None else ("metrics", slim(page))
+        if page is not None and not any(line.startswith((b"vllm", b"sglang")) for line in lines):
+            why = "no engine metric"
+        if not why or why != said or mono / 1e9 - said_at >= AGAIN:
+            os.write(1, frame(kind, wall, mono, lines))
             said, said_at = why, mono / 1e9
         now = time.time_ns()
         time.sleep((interval - now % interval) / 1e9)

@@ -28,6 +28,14 @@ from store.records import LogEvent, Record
 MAX_FRAME: Final = 4 << 20  # bytes of one frame; a longer one is skipped
 MAX_LINE: Final = 64 << 10  # bytes of one line outside a frame
 
+# What probes say of themselves, beside the event names of runners.formats.events.
+EVENTS: Final = {
+    "source_unavailable": "the tool, file or server that a probe reads is not there: its figures are missing",
+    "source_failed": "the tool ended with an error; told when it is new and once a minute",
+    "source_hung": "the tool did not answer and was killed",
+    "probe_field_missing": "the driver does not know these fields: they stay NULL",
+}
+
 _HEAD = re.compile(rb"#frame ([a-z][a-z0-9_]{0,31}) (\d{1,19}) (\d{1,19}|-)\r?\Z")
 _MAX_NS: Final = (1 << 63) - 1
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
-from store.records import LogEvent, RailSample
+from store.records import HostSample, LogEvent, RailSample
 from tests.runners.probes.running import observe
 
 
@@ -58,3 +59,15 @@ def test_a_node_without_rdma_devices_says_so_once(tmp_path: Path) -> None:
     assert isinstance(event, LogEvent)
     assert event.name == "source_unavailable"
     assert str(tmp_path) in (event.detail or "")
+
+
+def test_coreutils_and_sh_are_enough(tmp_path: Path) -> None:
+    port(tmp_path / "sys", "mlx5_0", {"counters/port_xmit_data": "1"})
+    bare = tmp_path / "bin"
+    bare.mkdir()
+    for name in ("sh", "date", "sleep", "head", "df"):
+        (bare / name).symlink_to(shutil.which(name) or "")
+    env = {"PATH": str(bare), "TWINRAIL_SYS": str(tmp_path / "sys")}
+    assert observe("rails", lambda p: bool(p.records), env=env).skipped == 0
+    host = observe("host", lambda p: any(isinstance(r, HostSample) for r in p.records), env=env)
+    assert next(r for r in host.records if isinstance(r, HostSample)).disk_free_bytes
