@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -32,6 +33,8 @@ _LEVEL = re.compile(
 )
 _TORCH = re.compile(r"\[?([IWEFC])\d{3,4} \d\d:\d\d:\d\d")
 _TORCH_LEVELS: Final = {"I": "INFO", "W": "WARNING", "E": "ERROR", "F": "CRITICAL", "C": "CRITICAL"}
+_HEAD_LENGTH: Final = 160
+_Head = tuple[str | None, str | None, int | None]
 _FATAL_REASONS: Final = frozenset({"OOM", "ENGINE_CRASH", "START_FAILED"})
 
 
@@ -133,8 +136,20 @@ def _parser(line: str, engine: str | None) -> Callable[[str], Item | None]:
     return vllm_log.parse_line
 
 
-def _head(line: str) -> tuple[str | None, str | None, int | None]:
-    """(level, time, rank) that the line's prefixes and header state."""
+def _head(line: str) -> _Head:
+    """(level, time, rank) that the line's prefixes and header state.
+
+    Lines of one second share their head, which mostly ends at the first "] "; when that much says a time, it says all.
+    """
+    end = line.find("] ", 0, _HEAD_LENGTH)
+    if end > 0:
+        found = _head_alone(line[: end + 2])
+        if found[1] is not None:
+            return found
+    return _head_of(line)
+
+
+def _head_of(line: str) -> _Head:
     prefix, rest = peel(line)
     time = prefix.received if prefix else None
     rank = prefix.rank if prefix else None
@@ -152,6 +167,11 @@ def _head(line: str) -> tuple[str | None, str | None, int | None]:
         match = _LEVEL.match(rest)
         level = (match[1] or match[2]) if match else None
     return level, time or stated, rank
+
+
+@lru_cache(maxsize=4096)
+def _head_alone(head: str) -> _Head:
+    return (None, None, None) if ".cpp:" in head else _head_of(head)  # torch names the rank after its head
 
 
 def _severity(event: Event) -> str:

@@ -131,6 +131,13 @@ def test_the_same_words_with_another_number_are_judged_anew() -> None:
     assert [e.name for e in events(bad)] == ["port_in_use"]
 
 
+def test_torch_names_the_rank_behind_its_head() -> None:
+    line = b"[rank3]:[E1129 12:00:20.167 ProcessGroupNCCL.cpp:2252] [PG ID 2 PG GUID 3 Rank 7] Watchdog caught it\n"
+    (kept,) = lines(read(line))
+    assert (kept.level, kept.rank) == ("ERROR", 7)
+    assert kept.wall_ns == second(12, 0, 20) + 167_000_000
+
+
 def test_an_endless_line_becomes_pieces() -> None:
     data = b"x" * 200_000 + b"\nnext\n"
     kept = lines(read(data))
