@@ -163,6 +163,10 @@ class Store:
         except duckdb.InterruptException as e:
             raise QueryCancelled("the query was cancelled, or ran too long") from e
         except duckdb.Error as e:
+            if "'pytz'" in str(e):
+                raise StoreError(
+                    "a TIMESTAMP WITH TIME ZONE cannot be read here: cast it, as in now()::TIMESTAMP"
+                ) from e
             raise StoreError(str(e)) from e
         finally:
             if timer:

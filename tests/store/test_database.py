@@ -158,3 +158,6 @@ def test_close_commits_what_is_queued_and_refuses_more(store: Store) -> None:
 def test_sql_errors_are_the_stores_own(store: Store) -> None:
     with pytest.raises(StoreError, match="nosuch"):
         store.query("FROM nosuch")
+    with pytest.raises(StoreError, match=r"now\(\)::TIMESTAMP"):
+        store.query("SELECT now()")
+    assert store.query("SELECT now()::TIMESTAMP").types == ("TIMESTAMP",)
