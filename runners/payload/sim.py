@@ -123,7 +123,7 @@ class Node:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.rank, self.nodes, self.world = int(args.node_rank), int(args.nnodes), int(args.tp * args.pp)
-        self.local = self.world // self.nodes
+        self.local, self.tp, self.pp = self.world // self.nodes, int(args.tp), int(args.pp)
         self.host = socket.gethostname().split(".")[0]
         self.address = "127.0.0.1"
         self.hcas: List[str] = [h for h in args.hca.split(",") if h]
@@ -136,15 +136,16 @@ class Node:
     def head(self, gpu: int) -> str:
         return f"{self.host}:{self.pid(gpu)}:{self.pid(gpu) + 64} [{gpu}] NCCL INFO "
 
-    def _comm(self, gpu: int) -> str:
-        return f"comm 0x{0x55D000000000 + self.pid(gpu) * 4096:x} rank {self.rank * self.local + gpu}"
-
-    def _init(self, gpu: int, state: str) -> str:
-        device = f"cudaDev {gpu} nvmlDev {gpu} busId {BUS_IDS[gpu % 8]}000 commId {self.comm_id}"
-        return f"{self.head(gpu)}ncclCommInitRank {self._comm(gpu)} nranks {self.world} {device} - Init {state}"
+    def comms(self, gpu: int) -> List[Comm]:
+        """The communicators that this GPU's rank belongs to."""
+        tp, pp = self.tp, self.pp
+        groups = [list(range(s * tp, s * tp + tp)) for s in range(pp) if tp > 1 or pp == 1]
+        groups += [list(range(t, self.world, tp)) for t in range(tp) if pp > 1]
+        rank = self.rank * self.local + gpu
+        return [Comm(self, i, group) for i, group in enumerate(groups) if rank in group]
 
     def init_lines(self, gpu: int) -> Iterator[str]:
-        """What one rank prints while the world communicator is being made."""
+        """What one rank prints while its communicators are being made."""
         head = self.head(gpu)
         yield f"{head}Bootstrap: Using eth0:{self.address}<0>"
         if self.rank == gpu == 0:
@@ -162,30 +163,67 @@ class Node:
             yield f"{head}DMA-BUF is available on GPU device {gpu}"
             for i in range(len(self.hcas)):
                 yield f"{head}GPU Direct RDMA Enabled for GPU {gpu} / HCA {i} (distance 4 <= 5), read 1 mode Default"
-        yield self._init(gpu, "START")
+        yield from (comm.init(gpu, "START") for comm in self.comms(gpu))
 
     def complete_lines(self, gpu: int) -> Iterator[str]:
-        nodes = f"nNodes {self.nodes} localRanks {self.local} localRank {gpu} MNNVL 0"
-        yield f"{self.head(gpu)}{self._comm(gpu)} nRanks {self.world} {nodes}"
-        yield self._init(gpu, "COMPLETE")
+        for comm in self.comms(gpu):
+            yield from (comm.size(gpu), comm.init(gpu, "COMPLETE"))
 
     def channel_lines(self, gpu: int) -> Iterator[str]:
-        """The edges that this GPU holds: two channels a rail, each crossing the nodes at the GPU near that rail."""
-        head, base, rails = self.head(gpu), self.rank * self.local, max(1, len(self.hcas))
+        for comm in self.comms(gpu):
+            yield from comm.channels(gpu)
+            yield f"{self.head(gpu)}Connected all rings, use ring PXN 0 GDR {int(self.net == 'ib')}"
+
+
+class Comm:
+    """An NCCL communicator (a TP or PP group) as one node prints it. members: world ranks in communicator order."""
+
+    def __init__(self, node: Node, index: int, members: List[int]) -> None:
+        self.node, self.index, self.members = node, index, members
+        self.homes = sorted({rank // node.local for rank in members})  # nodes, by rank
+
+    def _of(self, home: int) -> List[int]:
+        return [rank for rank in self.members if rank // self.node.local == home]
+
+    def _name(self, gpu: int) -> str:
+        rank = self.members.index(self.node.rank * self.node.local + gpu)
+        return f"comm 0x{0x55D000000000 + self.node.pid(gpu) * 65536 + self.index * 64:x} rank {rank}"
+
+    def size(self, gpu: int) -> str:
+        here = self._of(self.node.rank)
+        place = f"localRanks {len(here)} localRank {here.index(self.node.rank * self.node.local + gpu)} MNNVL 0"
+        sizes = f"nRanks {len(self.members)} nNodes {len(self.homes)} {place}"
+        return f"{self.node.head(gpu)}{self._name(gpu)} {sizes}"
+
+    def init(self, gpu: int, state: str) -> str:
+        number = (int(self.node.comm_id, 16) + self.index * 0x9E3779B97F4A7C15) % (1 << 64)
+        device = f"cudaDev {gpu} nvmlDev {gpu} busId {BUS_IDS[gpu % 8]}000 commId 0x{number:016x}"
+        end = f"nranks {len(self.members)} {device} - Init {state}"
+        return f"{self.node.head(gpu)}ncclCommInitRank {self._name(gpu)} {end}"
+
+    def channels(self, gpu: int) -> Iterator[str]:
+        """The edges that this GPU holds: two channels a rail, each crossing nodes at the GPU near that rail. Where a
+        communicator has one of a node's several ranks, that one uses the rail near it."""
+        node, rails = self.node, max(1, len(self.node.hcas))
+        me, here, at = node.rank * node.local + gpu, self._of(node.rank), self.homes.index(node.rank)
+
+        def edge(source: int, target: int) -> str:
+            ends = (f"{self.members.index(rank)}[{rank % node.local}]" for rank in (source, target))
+            return f"{node.head(gpu)}Channel {channel:02d}/0 : {' -> '.join(ends)}"
+
         for channel in range(2 * rails):
-            rail = channel % rails
-            border = (rail * self.local // rails) % self.local
-            edge = f"{head}Channel {channel:02d}/0 : "
-            if self.local > 1 and (gpu + 1) % self.local != border:
-                to = (gpu + 1) % self.local
-                yield f"{edge}{base + gpu}[{gpu}] -> {base + to}[{to}] via P2P/CUMEM"
-            if self.nodes > 1 and gpu == border:
-                via = {"socket": "NET/Socket/0", "ib": f"NET/IB/{rail}/GDRDMA"}.get(self.net, f"NET/IB/{rail}")
-                before = (self.rank - 1) % self.nodes * self.local + border
-                after = (self.rank + 1) % self.nodes * self.local + border
-                yield f"{edge}{before}[{border}] -> {base + gpu}[{gpu}] [receive] via {via}"
-                yield f"{edge}{base + gpu}[{gpu}] -> {after}[{border}] [send] via {via}"
-        yield f"{head}Connected all rings, use ring PXN 0 GDR {int(self.net == 'ib')}"
+            rail = channel % rails if len(here) > 1 or node.local == 1 else gpu * rails // node.local
+            before, mine, after = (
+                group[rail * len(group) // rails % len(group)]
+                for group in (self._of(self.homes[(at + step) % len(self.homes)]) for step in (-1, 0, 1))
+            )
+            beside = here[(here.index(me) + 1) % len(here)]
+            if beside not in (mine, me):
+                yield f"{edge(me, beside)} via P2P/CUMEM"
+            if len(self.homes) > 1 and me == mine:
+                via = {"socket": "NET/Socket/0", "ib": f"NET/IB/{rail}/GDRDMA"}.get(node.net, f"NET/IB/{rail}")
+                yield f"{edge(before, me)} [receive] via {via}"
+                yield f"{edge(me, after)} [send] via {via}"
 
 
 # --- faults -----------------------------------------------------------------------------------------------------------
