@@ -61,7 +61,7 @@ RULES: Final = _rules(
     ),
     (
         COMMUNICATION,
-        r"^hcom_|hccl|cncl|mscclpp|nvshmem|rocshmem|ishmem|oneccl|flagcx|userbuffers|(?<![a-z])nvls|mnnvl|lamport",
+        r"^[a-z]{1,4}ccl|^hcom_|hccl|cncl|mscclpp|nvshmem|rocshmem|ishmem|oneccl|flagcx|userbuffers|(?<![a-z])nvls|mnnvl|lamport",
     ),
     (
         COMMUNICATION,
@@ -111,11 +111,11 @@ RULES: Final = _rules(
     # -- mixture of experts
     (
         MOE,
-        r"moe(?!ga)|expert|router|routing|gating|grouped_?topk|top_?k_?(?:softmax|sigmoid|softplus)|group_?idx_and_topk|noaux_?tc",
+        r"moe(?!ga)|expert|router|routing|gating|grouped_?topk|top_?k_?(?:softmax|sigmoid|softplus)|group_?idx_and_topk|noaux_?tc|v3_topk",
     ),
     (
         MOE,
-        r"grouped_?(?:gemm|mm|matmul)|group_?gemm|gemm_?grouped|m_?grouped|ep_(?:scatter|gather)|matmul_ogs|bitmatrix|^_topk_",
+        r"grouped_?(?:gemm|mm|matmul)|group_?gemm|gemm_?grouped|m_?grouped|ep_(?:scatter|gather)|matmul_ogs|bitmatrix|^_topk_(?:forward|backward)|topk_(?:ids|idx|weights)",
     ),
     (
         MOE,
@@ -136,7 +136,7 @@ RULES: Final = _rules(
     ),
     (
         ATTENTION,
-        r"rope(?!r)|rotary|(?:kv|paged|k|v)_?cache|(?:reshape|concat)_and_cache|kv_?(?:indices|buffer|insert|compress|store)",
+        r"rope(?!r)|rotary|(?:kv|paged|k|v)_?cache|(?:reshape|concat)_?(?:and_?)?cache|kn_entry|(?<!de)compress(?!ed_tensors)|kv_?(?:indices|buffer|insert|compress|store)",
     ),
     (
         ATTENTION,
@@ -165,18 +165,22 @@ RULES: Final = _rules(
     ),
     (
         SAMPLING,
-        r"arg_?max|multinomial|token_?bitmask|min_?p_|logits?_?(?:bias|process|soft|to|cap)|temperature|gumbel|speculative|verify_tree",
+        r"arg_?max|multinomial|rejection|logprob|build_tree|token_?bitmask|min_?p_|logits?_?(?:bias|process|soft|to|cap)|temperature|gumbel|speculative|verify_tree",
     ),
-    # -- dense matrix products
+    # -- dense matrix products, after what only prepares their weights
+    (QUANTIZATION, r"(?<!p)repack"),
     (
         GEMM,
-        r"gemm|nvjet|cijk_|matmul|gemv|dot_?kernel|scaled_mm|einsum|wv_?splitk|splitk_?reduce|cutlass_\d\d|xmma|cublas|hipblas",
+        r"gemm(?!a(?:_|rms|norm|\d|$))|nvjet|cijk_|matmul|gemv|dot_?kernel|scaled_mm|einsum|wv_?splitk|splitk_?reduce|cutlass_\d\d|xmma|cublas|hipblas",
     ),
     (
         GEMM,
         r"marlin|machete|allspark|(?<![a-z])(?:b|add)?mm(?![a-z0-9])|flatmm|lora_|(?:s|b)gmv|a(?:4|8|16)w(?:4|8|16)|wmma|mfma|streamk",
     ),
-    (GEMM, r"implicit_?(?:con|g)|convolve|conv2d|conv3d|winograd|fprop|dgrad|wgrad|linear_(?:kernel|fwd)|tensorop"),
+    (
+        GEMM,
+        r"scudnn|mul_mat|implicit_?(?:con|g)|convolve|conv2d|conv3d|winograd|fprop|dgrad|wgrad|linear_(?:kernel|fwd)|tensorop",
+    ),
     # -- norms and activations, with whatever is fused to them
     (
         NORM,
@@ -184,7 +188,7 @@ RULES: Final = _rules(
     ),
     (
         NORM,
-        r"activation_kernel|gated_act|batchnorm|rsqrt|sinkhorn|_glu_|softcap|sigmoid_(?:mul|gate)|mul_sigmoid|var_mean|bias_act",
+        r"activation_kernel|gammabeta|rowwisemoments|mean_(?:\w*_)?pow|gated_act|batchnorm|rsqrt|sinkhorn|_glu_|softcap|sigmoid_(?:mul|gate)|mul_sigmoid|var_mean|bias_act",
     ),
     # -- number formats
     (
@@ -193,7 +197,7 @@ RULES: Final = _rules(
     ),
     (
         QUANTIZATION,
-        r"to_fp8|to_int8|fp8_(?:cast|convert)|convert_fp8|(?:gptq|awq|marlin)_?(?:repack|shuffle|reconstruct)|repack|amax|"
+        r"to_fp8|to_int8|fp8_(?:cast|conver)|segmented_max_reduction|convert_fp8|(?:gptq|awq|marlin)_?(?:repack|shuffle|reconstruct)|repack|amax|"
         r"(?:swizzle|interleave)_(?:sf|scale|block)|block_?scale_interleave|compute_(?:fp8_)?scale|pack_fp|transpose_fp32",
     ),
     # -- sampling by the operators it is made of
@@ -201,10 +205,15 @@ RULES: Final = _rules(
         SAMPLING,
         r"soft_?max|(?:gather|radix|find)_?top_?k|[sm]btopk|radixfindkth|radixsort|bitonic|sortkv|segmented_?sort|top_?k(?![a-z])|topp|logsumexp",
     ),
+    # -- what Inductor fused around arithmetic is arithmetic, though it converts and slices as well
+    (
+        OTHER,
+        r"^triton_(?:poi|red|per)_fused\w*_(?:add|mul|sub|div|pow|exp|mean|sum|sigmoid|tanh|where|clamp|lt|le|gt|ge|eq|ne)(?:_|$)",
+    ),
     # -- moving bytes
     (
         MEMORY,
-        r"copy|memcpy|memset|(?<!pre)fill(?!ed|er)|cat_?array|(?<![a-z])cat(?:_|$)|concat|gather|scatter|transpose|index_?(?:select|put|kernel|elem)",
+        r"copy|memcpy|memset|(?<!pre)fill(?!ed|er)|cat_?array|(?<![a-z])cat(?:_|$)|concat|gather|scatter|transpose|index_?(?:select|put|kernel|elem|func|copy|add)|im2col|col2im|nchwtonhwc|nhwctonchw",
     ),
     (
         MEMORY,
@@ -217,7 +226,7 @@ RULES: Final = _rules(
     ),
     (
         OTHER,
-        r"device(?:reduce|scan|select|radix|for|partition|runlength|histogram|merge)|metadata|prefix_sum|spin_kernel|multi_tensor_apply",
+        r"device(?:reduce|scan|select|radix|for|partition|runlength|histogram|merge)|metadata|prefix_sum|spin_kernel|trampoline_kernel|(?:max|avg|adaptive)_?pool|upsampl|multi_tensor_apply",
     ),
 )
 """The ordered table. `RULES` is read top down; a user's own rules are tried before it."""
@@ -238,7 +247,7 @@ _WRAPPER: Final = re.compile(
     r"kernel_wrapper|generic_kernel|_?kernel_impl|invoke|universal_kernel|launch\w*)$"
 )
 _POINTWISE: Final = re.compile(
-    r"elementwise_kernel|^reduce_kernel|multi_tensor_apply_kernel|^(?:unary|binary)_\w*kernel|transform_kernel"
+    r"elementwise_\w*kernel|elementwise_kernel|^reduce_kernel|multi_tensor_apply_kernel|^(?:unary|binary)_\w*kernel|transform_kernel"
 )
 _ANONYMOUS: Final = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}|\(anonymous class\)")
 _MANGLED_PART: Final = re.compile(r"(\d{1,3})(?=[A-Za-z_])")

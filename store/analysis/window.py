@@ -34,23 +34,30 @@ def write_perfetto(out: Path, views: Sequence[RankView], start: int | None = Non
     the number of events. OSError if the file cannot be written.
     """
     count = 0
+    # Small numbers in the file: a double keeps their nanoseconds, and the base puts them back on the wall clock.
+    zero = min((seen.algebra.span()[0] + _base(seen) for seen in views), default=0)
+    head = b'{"displayTimeUnit":"ns","baseTimeNanoseconds":%d,"traceEvents":[\n' % zero
     with gzip.open(out, "wb") if out.suffix == ".gz" else out.open("wb") as file:
-        file.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
+        file.write(head)
         for number, seen in enumerate(views):
-            for event in _events(number, seen, start, end):
+            for event in _events(number, seen, zero, start, end):
                 file.write((b",\n" if count else b"") + orjson.dumps(event))
                 count += 1
         file.write(b"\n]}\n")
     return count
 
 
-def _events(number: int, seen: RankView, start: int | None, end: int | None) -> Iterator[dict[str, Any]]:
+def _base(seen: RankView) -> int:
+    return seen.timeline.base_ns or 0
+
+
+def _events(number: int, seen: RankView, zero: int, start: int | None, end: int | None) -> Iterator[dict[str, Any]]:
     timeline = seen.timeline
     events, calls, names = timeline.events, timeline.calls, timeline.names
     first, last = seen.algebra.span()
     begin = first if start is None else first + start
     stop = last if end is None else first + end
-    base = (timeline.base_ns or 0) if timeline.source == "torch" else 0
+    base = _base(seen) - zero
     device, host = 2 * number, 2 * number + 1
     title = f"rank {timeline.rank}" if timeline.rank is not None else timeline.file
     yield _named(device, f"{title}: device {timeline.device}")
@@ -106,5 +113,5 @@ def _when(start: int, end: int, base: int) -> dict[str, float]:
 
 
 def _us(ns: int, base: int) -> float:
-    """Microseconds on the wall clock where that is known; a viewer needs no more than a double holds."""
+    """Microseconds since the file's base."""
     return (ns + base) / 1000
