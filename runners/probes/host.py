@@ -1,7 +1,7 @@
 """CPU, memory, load, netdevs and disk of a node from /proc (proc(5)), and the cost of this probe itself.
 
-One `head -v` reads all files: a tick forks date, head and sleep, every tenth also df. Kernel netdev counters do not see
-RoCE; the rails probe reads the other door.
+One `head -v` reads all files: a tick forks head and sleep, every tenth also df on the job's own folder. Kernel netdev
+counters do not see RoCE; the rails probe reads the other door.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from runners.spec import Node
 from store.records import CpuSample, HostSample, RailSample, Record
 
 _SCRIPT: Final = r"""
-disk=$1; n=0
-cd "$disk" 2>/dev/null || cd "$HOME" || cd /
+n=0
 while :; do
   frame host
   head -v -n 8192 /proc/stat /proc/meminfo /proc/loadavg /proc/net/dev /proc/$$/stat 2>/dev/null
-  if [ $(( n % 10 )) -eq 0 ]; then printf '==> df <==\n'; df -Pk . 2>/dev/null; fi
+  if [ $(( n % 10 )) -eq 0 ]; then printf '==> df <==\n'; timeout -k 1 5 df -Pk . 2>/dev/null; fi
   printf '#end\n'
   n=$(( n + 1 ))
   pause
@@ -51,7 +50,7 @@ class HostProbe:
     needs_server = False
 
     def argv(self, node: Node, interval_s: float = 1.0, url: str | None = None) -> list[str]:
-        return sh_argv(_SCRIPT, self.name, interval_s, node.root)
+        return sh_argv(_SCRIPT, self.name, interval_s)
 
     def parse(self, data: bytes, context: ProbeContext, final: bool = False) -> Parsed:
         return parse_frames(data, context, final, _rows)

@@ -57,7 +57,7 @@ fields=${fields#,}
 query() { timeout -k 2 $limit nvidia-smi --query-gpu="$fields" --format=csv,nounits "$@" 2>&1; }
 if [ -n "$lacks" ]; then frame lacks; printf '%s\n#end\n' "$lacks"; fi
 ids= last= n=0
-for d in /proc/driver/nvidia/gpus/*; do [ -d "$d" ] && ids="$ids ${d##*/}"; done
+for d in "${TWINRAIL_PROC:-/proc}"/driver/nvidia/gpus/*; do [ -d "$d" ] && ids="$ids ${d##*/}"; done
 while :; do
   stamp
   out=$(query); rc=$?

@@ -137,3 +137,22 @@ def test_a_failure_that_lasts_is_told_once(tmp_path: Path) -> None:
     )
     parsed = observe("nvidia", lambda p: "source_failed" in events(p), env=path_with(tmp_path / "bin"))
     assert events(parsed).count("source_failed") == 1
+
+
+def test_one_lost_gpu_does_not_stop_the_others(tmp_path: Path) -> None:
+    for bus in ("0000:16:00.0", "0000:27:00.0", "0000:38:00.0"):
+        (tmp_path / "proc" / "driver" / "nvidia" / "gpus" / bus).mkdir(parents=True)
+    body = """case "$*" in
+--help*) echo '"index"';;
+*16:00.0*) printf 'index\\n0\\n';;
+*38:00.0*) printf 'index\\n2\\n';;
+*) echo 'Unable to determine the device handle for GPU 0000:27:00.0: GPU is lost.  Reboot the system'
+   exit 15;;
+esac
+"""
+    tool(tmp_path / "bin", "nvidia-smi", body)
+    env = {**path_with(tmp_path / "bin"), "TWINRAIL_PROC": str(tmp_path / "proc")}
+    parsed = observe("nvidia", lambda p: len(gpus(p)) >= 2, env=env)
+    assert [g.gpu for g in gpus(parsed)] == [0, 2]
+    lost = next(r for r in parsed.records if isinstance(r, LogEvent) and r.name == "gpu_lost")
+    assert lost.severity == "fatal"

@@ -65,7 +65,7 @@ def test_coreutils_and_sh_are_enough(tmp_path: Path) -> None:
     port(tmp_path / "sys", "mlx5_0", {"counters/port_xmit_data": "1"})
     bare = tmp_path / "bin"
     bare.mkdir()
-    for name in ("sh", "date", "sleep", "head", "df"):
+    for name in ("sh", "date", "sleep", "head", "df", "timeout"):
         (bare / name).symlink_to(shutil.which(name) or "")
     env = {"PATH": str(bare), "TWINRAIL_SYS": str(tmp_path / "sys")}
     assert observe("rails", lambda p: bool(p.records), env=env).skipped == 0
