@@ -18,6 +18,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -100,6 +101,8 @@ class Server:
         self._lock = threading.Lock()
         self._roles: OrderedDict[str, Role] = OrderedDict()
         self._asked: dict[str, Query] = {}
+        self.last_seen = time.monotonic()
+        """When somebody last asked anything: an owner that nobody watches may end."""
         self.refused = 0
         """Queries and sign-ins turned away."""
 
@@ -157,6 +160,7 @@ class Server:
         return False
 
     def _may_run(self, session: str, sql: str) -> bool:
+        self.last_seen = time.monotonic()
         with self._lock:
             role = self._roles.get(session)
         if role is None:
