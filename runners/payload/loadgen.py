@@ -68,8 +68,7 @@ else:
     _quick = orjson.loads  # where it is at hand, a chunk costs a sixth less
 
 SCHEMA = 1
-FLUSH_S = 0.08
-BEAT_S = 0.04  # how often the event loop's lag is sampled
+BEAT_S = 0.09  # between two looks at the event loop's lag, each with a flush
 MAX_EVENT = 8 << 20  # bytes of one server-sent event; a longer one is not a token
 MAX_FILES = 65536
 ERROR_TEXT = 300
@@ -568,6 +567,11 @@ def cpu_wait() -> float:
         return 0.0
 
 
+def highest(values: "array.array[float]", share: float) -> Optional[float]:
+    """The value that `share` of the sample does not exceed; None without values."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else None
+
+
 class Health:
     """Is the client itself the bottleneck? Lag of the event loop and CPU use, by the second and over the whole load."""
 
@@ -575,10 +579,11 @@ class Health:
         self._limit = lag_limit_ms
         self._all = array.array("d")
         self._second = 0.0
-        self._ticks = self._bad = 0
-        self._cpu_max = 0.0
+        self._bad = 0
+        self._shares = array.array("d")
         self._wait = self._wait0 = cpu_wait()
-        self._wall = self._wall0 = time.monotonic()
+        self.began = self._wall = time.monotonic()
+        self.due = self.began + 1.0  # of the next tick
         self._cpu = self._cpu0 = time.process_time()
 
     def lag(self, ms: float) -> None:
@@ -587,24 +592,23 @@ class Health:
 
     def tick(self) -> Dict[str, Any]:
         wall, cpu = time.monotonic(), time.process_time()
+        self.due = max(self.due + 1.0, wall)
         elapsed = max(wall - self._wall, 1e-9)
         share = (cpu - self._cpu) / elapsed
         lag, self._second = self._second, 0.0
         self._wall, self._cpu = wall, cpu
         wait, self._wait = self._wait, cpu_wait()
         saturated = lag > self._limit or share > 0.9
-        self._ticks += 1
         self._bad += saturated
-        self._cpu_max = max(self._cpu_max, share)
+        self._shares.append(round(share, 4))
         return {
             "loop_lag_ms": round(lag, 3), "cpu": round(share, 4), "cpu_wait": round((self._wait - wait) / elapsed, 4),
             "saturated": saturated,
         }  # fmt: skip
 
     def summary(self) -> Dict[str, Any]:
-        ordered = sorted(self._all)
-        p99 = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))] if ordered else None
-        elapsed = max(time.monotonic() - self._wall0, 1e-9)
+        p99, busy = highest(self._all, 0.99), highest(self._shares, 0.9)
+        elapsed = max(time.monotonic() - self.began, 1e-9)
         cpu, wait = (time.process_time() - self._cpu0) / elapsed, (cpu_wait() - self._wait0) / elapsed
         reasons = []
         if p99 is not None and p99 > self._limit:
@@ -612,12 +616,12 @@ class Health:
                 f"event loop lag p99 {p99:.1f} ms is over {self._limit:g} ms; "
                 f"{wait:.0%} of the time it was ready but had no CPU"
             )
-        if max(cpu, self._cpu_max) > 0.9:
-            reasons.append(f"more than 90 % of one core used (mean {cpu:.0%}, worst second {self._cpu_max:.0%})")
+        if cpu > 0.9 or (busy or 0) > 0.9:
+            reasons.append(f"{cpu:.0%} of a core used, {busy or cpu:.0%} in its busiest tenth of seconds")
         return {
-            "value": bool(reasons), "reasons": reasons, "ticks": self._ticks, "saturated_ticks": self._bad,
-            "lag_p99_ms": p99, "lag_max_ms": ordered[-1] if ordered else None,
-            "cpu_mean": round(cpu, 4), "cpu_max": round(self._cpu_max, 4), "cpu_wait": round(wait, 4),
+            "value": bool(reasons), "reasons": reasons, "ticks": len(self._shares), "saturated_ticks": self._bad,
+            "lag_p99_ms": p99, "lag_max_ms": max(self._all, default=None), "cpu_mean": round(cpu, 4),
+            "cpu_max": max(self._shares, default=None), "cpu_wait": round(wait, 4),
         }  # fmt: skip
 
 
@@ -709,7 +713,7 @@ class Load:
             await asyncio.wait([self._start(flight)])
             if flight.http not in (400, 422):
                 break
-            say(f"usage option {level} refused with HTTP {flight.http}: {flight.error_text}")
+            say(f"HTTP {flight.http} when asked for usage at level {level}: {flight.error_text}")
         else:
             self.prompts.ask_usage(2)  # refused for another reason
         counted = flight.usage.get("prompt")
@@ -1011,28 +1015,23 @@ class Load:
 
     async def _heart(self) -> None:
         """Lag samples, ticks, the stop file, and the flush that makes lines reach a reader in time."""
-        next_tick = time.monotonic() + 1.0
-        next_flush = 0.0
         while True:
             before = time.monotonic()
             await asyncio.sleep(BEAT_S)
             now = time.monotonic()
             self.health.lag((now - before - BEAT_S) * 1e3)
-            if now >= next_tick:
-                next_tick = max(next_tick + 1.0, now + 0.5)
+            if now >= self.health.due:
                 self.lines.stamp({
                     "t": "tick", "in_flight": self.in_flight, "sent": self.sent, "done": self.done,
                     "failed": self.failed, "waiting": len(self.waiting), "input_tokens": self.input_tokens,
                     "output_tokens": self.output_tokens, **self.health.tick(),
                 })  # fmt: skip
-            if now >= next_flush:
-                next_flush = now + FLUSH_S - BEAT_S / 2
-                try:
-                    self.lines.flush()
-                except OSError:  # nobody can read on; main() says why when the last flush fails as well
-                    return self._finish("error")
-                if self._stop_asked():
-                    self._finish("stopped")
+            try:
+                self.lines.flush()
+            except OSError:  # nobody can read on; main() says why when the last flush fails as well
+                return self._finish("error")
+            if self._stop_asked():
+                self._finish("stopped")
 
     def _stop_asked(self) -> bool:
         return self.spec.stop_file is not None and os.path.exists(self.spec.stop_file)

@@ -310,7 +310,9 @@ async def test_a_server_that_refuses_usage_options_is_asked_for_less(word: str, 
     assert output.end["usage_mode"] == mode
     assert {done["status"] for done in output.load} == {"ok"}
     assert {done["tokens_per_chunk"] for done in output.load} == {"assumed"}
-    assert f'refused with HTTP 400: {{"message": "extra field not permitted: {word}"}}' in output.stderr
+    assert (
+        f'HTTP 400 when asked for usage at level 2: {{"message": "extra field not permitted: {word}"}}' in output.stderr
+    )
 
 
 async def test_a_server_that_refuses_everything_is_not_asked_for_less() -> None:
