@@ -43,6 +43,7 @@ MAX_DEBT_S = 0.2  # how far the engine may lie behind its simulated clock and st
 EXCHANGE_GRACE_S = 0.002  # an exchange with a node up to this long is part of --comm-ms
 MAX_HEAD, MAX_BODY, MAX_BUFFERED = 64 << 10, 64 << 20, 16 << 20  # bytes: request head, request body, unsent response
 CRASHED = 1
+ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"
 WORDS = [f" {a}{b}{c}{d}" for a in "bdgkmr" for b in "aeiou" for c in "lnrstv" for d in "aio"]
 
 Labels = Tuple[Tuple[str, str], ...]
@@ -1090,9 +1091,6 @@ class Worker(Process):
         asyncio.get_running_loop().call_later(0.05, self.end, 0)
 
 
-ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"
-
-
 class Peer:
     """Rank 0's end of the link to one node of workers."""
 
@@ -1269,8 +1267,7 @@ class Engine(Process):
             joined = f"{len(self.link.peers) + 1}/{args.nnodes} clients joined."
             self.log.raw(f"torch.distributed.DistStoreError: {after} {joined}")
         except OSError as error:
-            text = f"[Errno {error.errno}] error while attempting to bind on address: {error.strerror}".lower()
-            self.log.api("launcher.py:60", text.replace("[errno", "[Errno"), "ERROR")
+            self.log.api("launcher.py:60", f"[Errno {error.errno}] {error.strerror}", "ERROR")
         return False
 
     async def open_for_service(self) -> None:
@@ -1832,7 +1829,12 @@ class HttpServer:
         family = socket.AF_INET6 if ":" in self.args.host else socket.AF_INET
         self.sock = socket.socket(family, socket.SOCK_STREAM)
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.sock.bind((self.args.host, self.args.port))
+        address = (self.args.host, self.args.port)
+        try:
+            self.sock.bind(address)
+        except OSError as error:
+            why = str(error.strerror).lower()
+            raise OSError(error.errno, f"error while attempting to bind on address {address}: {why}") from None
 
     async def listen(self) -> None:
         loop = asyncio.get_running_loop()

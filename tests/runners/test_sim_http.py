@@ -256,5 +256,12 @@ def test_a_port_in_use_ends_the_start(start: Farm) -> None:
     first = start().ready()
     second = start(port=first.port)
     assert second.wait() == 1
-    assert "[Errno 98]" in second.log
-    assert "address" in second.log
+    where = f"('127.0.0.1', {first.port})"
+    assert f"[Errno 98] error while attempting to bind on address {where}: address already in use" in second.log
+
+
+def test_a_rendezvous_port_in_use_ends_the_start_too(start: Farm) -> None:
+    taken = start().ready()
+    second = start("--tp", "2", "--nnodes", "2", "--dist-init-addr", f"127.0.0.1:{taken.port}")
+    assert second.wait() == 1
+    assert re.search(r"\[Errno 98\] error while attempting to bind on address .*: .*address already in use", second.log)
