@@ -71,6 +71,7 @@ SCHEMA = 1
 BEAT_S = 0.09  # between two looks at the event loop's lag, each with a flush
 MAX_EVENT = 8 << 20  # bytes of one server-sent event; a longer one is not a token
 MAX_FILES = 65536
+MAX_POOL = 256 << 20  # bytes of prompts made ahead
 ERROR_TEXT = 300
 HEAD_TOKENS = 32  # drawn afresh for each prompt, so that no prompt shares a cache block with another
 WORDS = re.findall(
@@ -722,7 +723,9 @@ class Load:
 
     async def _offer(self) -> None:
         spec = self.spec
-        for _ in range(min(spec.concurrency or 64, 4096)):
+        self._refill()
+        ahead = min(spec.concurrency or 64, MAX_POOL // len(self.pool[0]))
+        while len(self.pool) < ahead:
             self._refill()
         gc.collect()
         gc.freeze()  # a full collection over start-up objects would stall the loop in the middle of a stream
@@ -1038,7 +1041,9 @@ class Load:
 
 
 def prepare(spec: Spec) -> None:
-    """CPU affinity as asked; enough open files, as far as this user may (one connection a request in flight)."""
+    """The key is there, the CPUs are as asked, and so many files may be open as the system allows."""
+    if spec.api_key_env and not os.environ.get(spec.api_key_env):
+        raise SpecError(f"api_key_env: {spec.api_key_env} is not set on this machine")
     if spec.cpus is not None:
         try:
             os.sched_setaffinity(0, spec.cpus)

@@ -79,6 +79,14 @@ def test_a_bad_spec_file_is_exit_2_with_one_json_line(tmp_path: Path) -> None:
     assert json.loads(done.stderr)["detail"].startswith("isl")
 
 
+def test_a_key_that_is_not_set_is_said_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "spec.json"
+    file.write_text(json.dumps({**BASE, "api_key_env": "NO_SUCH_KEY"}))
+    done = subprocess.run([sys.executable, SCRIPT, "--spec", file], capture_output=True, check=False)
+    assert done.returncode == 2
+    assert "NO_SUCH_KEY is not set" in done.stderr.decode()
+
+
 def test_a_missing_aiohttp_is_exit_78_and_names_the_interpreter() -> None:
     # -S: no site-packages, as on a node whose python has nothing installed
     done = subprocess.run(
