@@ -1,0 +1,347 @@
+"""Commands to engine launches: unwrap docker, ssh, bash -c, tmux, numactl and the like down to an engine's program."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+from runners.importing import docker_args
+from runners.importing.docker_args import Container
+from runners.importing.shell_expand import Scope
+from runners.importing.shell_tree import Simple
+from runners.importing.shell_walk import MAX_PATHS, Command, Walker, leaves
+
+_ENGINE_MODULES: Final = {
+    "sglang.launch_server": "sglang",
+    "sglang.srt.entrypoints.http_server": "sglang",
+    "vllm.entrypoints.openai.api_server": "vllm",
+    "vllm.entrypoints.api_server": "vllm",
+    "vllm.entrypoints.cli.main": "vllm",
+}
+_CONTAINERS: Final = frozenset({"docker", "podman", "nerdctl", "nvidia-docker"})
+_SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash", "ash"})
+_SSH_WITH_VALUE: Final = frozenset("bcDEeFIiJLlmOopQRSWw")
+_ASSIGN = re.compile(r"[A-Za-z_]\w*=")
+
+
+@dataclass(slots=True)
+class Launch:
+    """One start of an engine, as the script would do it.
+
+    argv     the engine's program and arguments
+    env      its environment as far as the script sets it
+    wrapper  words before the program: nohup, numactl ..., taskset ...
+    """
+
+    engine: str
+    argv: list[str]
+    env: dict[str, str]
+    line: int
+    wrapper: list[str] = field(default_factory=list)
+    redirects: list[str] = field(default_factory=list)
+    container: Container | None = None
+    program: str | None = None  # docker, podman, nerdctl
+    host: str | None = None
+    background: bool = False
+    path: int = 0  # 0: the walk in which every open question took its first answer
+
+
+@dataclass(slots=True)
+class Script:
+    """What a script holds."""
+
+    launches: list[Launch] = field(default_factory=list)
+    unplaced: list[dict[str, Any]] = field(default_factory=list)
+
+
+def engine_at(argv: list[str]) -> tuple[int, str] | None:
+    """(index of the engine's program in the words, engine), None when no engine is started."""
+    for at, word in enumerate(argv):
+        name = PurePosixPath(word).name
+        if name in ("vllm", "sglang") and argv[at + 1 : at + 2] == ["serve"]:
+            return at, name
+        if re.fullmatch(r"(?:python|pypy)[\d.]*", name):
+            rest = argv[at + 1 :]
+            for step, item in enumerate(rest):
+                if item == "-m" and step + 1 < len(rest):
+                    engine = _ENGINE_MODULES.get(rest[step + 1])
+                    return (at, engine) if engine else None
+                if not item.startswith("-"):
+                    script = PurePosixPath(item).name
+                    if script in ("launch_server.py", "api_server.py"):
+                        return at, "sglang" if script == "launch_server.py" else "vllm"
+                    break
+    return None
+
+
+def _by_image(image: str | None, command: list[str]) -> str | None:
+    """The engine of an image whose entrypoint starts it: only options stand behind the image's name."""
+    if image is None or (command and not command[0].startswith("-")):
+        return None
+    name = image.rsplit("/", 2)
+    text = "/".join(name[-2:])
+    return "vllm" if "vllm" in text else "sglang" if "sglang" in text and command else None
+
+
+class Finder:
+    """Collects the launches of one walk."""
+
+    def __init__(self, path: int) -> None:
+        self.path = path
+        self.launches: list[Launch] = []
+
+    def __call__(self, walker: Walker, command: Command) -> bool:
+        """Place a command: True when it is a launch, or holds one."""
+        if command.words[0] in ("cat", "tee") and command.body is not None:
+            return self._written(walker, command)
+        before = len(self.launches)
+        env = {**command.exported, **command.env}
+        self._unwrap(walker, command, list(command.words), env, None, None, command.host)
+        return len(self.launches) > before
+
+    def _written(self, walker: Walker, command: Command) -> bool:
+        """`cat > run.sh <<EOF`: keep the text, in case the script runs it later."""
+        target = next((item.split(" ", 1)[-1] for item in command.redirects if item.startswith((">", "1>"))), None)
+        if target is None and command.words[0] == "tee" and len(command.words) > 1:
+            target = command.words[-1]
+        if target and command.body is not None:
+            walker.files[PurePosixPath(target).name] = command.body
+        return False
+
+    def _unwrap(
+        self,
+        walker: Walker,
+        command: Command,
+        words: list[str],
+        env: dict[str, str],
+        container: Container | None,
+        program: str | None,
+        host: str | None,
+    ) -> None:
+        wrapper: list[str] = []
+        while words:
+            name = PurePosixPath(words[0]).name
+            if name == "env":
+                words = _env(words[1:], env)
+                continue
+            if name in _CONTAINERS:
+                inner = docker_args.parse(words[1:])
+                if inner is not None:
+                    self.container(walker, command, inner, name, env, host, wrapper)
+                return
+            if name in _SHELLS:
+                self._shell(walker, command, words, env, container, program, host)
+                return
+            if name == "ssh":
+                self._ssh(walker, command, words)
+                return
+            if name in ("tmux", "screen"):
+                self._terminal(walker, command, words, env, container, program, host)
+                return
+            found = engine_at(words)
+            if found is not None and found[0] == 0:
+                self._launch(command, found[1], words, env, wrapper, container, program, host)
+                return
+            if found is None and not any(
+                PurePosixPath(word).name in _CONTAINERS | _SHELLS | {"ssh", "env"} for word in words[1:]
+            ):
+                return
+            wrapper.append(words.pop(0))
+
+    def _launch(
+        self,
+        command: Command,
+        engine: str,
+        argv: list[str],
+        env: dict[str, str],
+        wrapper: list[str],
+        container: Container | None,
+        program: str | None,
+        host: str | None,
+    ) -> None:
+        self.launches.append(
+            Launch(
+                engine,
+                argv,
+                dict(env),
+                command.node.line,
+                wrapper,
+                command.redirects,
+                container,
+                program,
+                host,
+                command.node.background,
+                self.path,
+            )
+        )
+
+    def container(
+        self,
+        walker: Walker,
+        command: Command,
+        inner: Container,
+        program: str,
+        outer: dict[str, str],
+        host: str | None,
+        wrapper: list[str],
+    ) -> None:
+        """A container's start or entry: its command, or its image's entrypoint, may be an engine."""
+        env = dict(inner.env)
+        for name in inner.inherit:
+            env[name] = outer.get(name, f"${name}")
+        engine = _by_image(inner.target, inner.command) if inner.verb != "exec" else None
+        if engine is not None:
+            self._launch(command, engine, list(inner.command), env, wrapper, inner, program, host)
+            return
+        words = list(inner.command)
+        if inner.option("--entrypoint") in _SHELLS and words[1:2] not in (["-c"], ["-lc"]):
+            words = words[1:]
+        self._unwrap(walker, command, words, env, inner, program, host)
+
+    def _nested(
+        self,
+        walker: Walker,
+        command: Command,
+        source: str,
+        env: dict[str, str],
+        container: Container | None,
+        program: str | None,
+        host: str | None,
+        arguments: list[str] | None = None,
+    ) -> None:
+        """A script inside the script: bash -c, a heredoc, a file written before."""
+        scope = Scope(values=dict(env), exported=dict.fromkeys(env), arguments=arguments)
+        outer = self.launches
+        self.launches = []
+        walker.nested(source, scope)
+        inside, self.launches = self.launches, outer
+        for launch in inside:
+            launch.line = command.node.line
+            launch.container = launch.container or container
+            launch.program = launch.program or program
+            launch.host = launch.host or host
+            launch.redirects = launch.redirects or command.redirects
+            launch.background = launch.background or command.node.background
+        self.launches += inside
+
+    def _shell(
+        self,
+        walker: Walker,
+        command: Command,
+        words: list[str],
+        env: dict[str, str],
+        container: Container | None,
+        program: str | None,
+        host: str | None,
+    ) -> None:
+        rest = words[1:]
+        while rest and rest[0].startswith("-"):
+            option = rest.pop(0)
+            if option in ("-o", "+o"):
+                del rest[:1]
+            elif "c" in option.lstrip("-") and not option.startswith("--"):
+                if rest:
+                    self._nested(walker, command, rest[0], env, container, program, host, rest[2:])
+                return
+        if not rest and command.body is not None:
+            self._nested(walker, command, command.body, env, container, program, host)
+        elif rest:
+            source = walker.files.get(PurePosixPath(rest[0]).name)
+            if source is not None:
+                self._nested(walker, command, source, env, container, program, host, rest[1:])
+
+    def _ssh(self, walker: Walker, command: Command, words: list[str]) -> None:
+        rest = words[1:]
+        while rest and rest[0].startswith("-"):
+            option = rest.pop(0)
+            if len(option) == 2 and option[1] in _SSH_WITH_VALUE:
+                del rest[:1]
+        if not rest:
+            return
+        host = rest.pop(0).rpartition("@")[2]
+        text = " ".join(rest)
+        if command.body is not None and (not rest or PurePosixPath(rest[0]).name in _SHELLS):
+            text = command.body
+        self._nested(walker, command, text, {}, None, None, host)
+
+    def _terminal(
+        self,
+        walker: Walker,
+        command: Command,
+        words: list[str],
+        env: dict[str, str],
+        container: Container | None,
+        program: str | None,
+        host: str | None,
+    ) -> None:
+        """tmux new-session ... 'command', tmux send-keys ... 'command' Enter, screen -dmS name command."""
+        for word in words[1:]:
+            if " " in word:
+                self._nested(walker, command, word, env, container, program, host)
+                return
+        found = engine_at(words)
+        if found is not None:
+            self._launch(command, found[1], words[found[0] :], env, words[: found[0]], container, program, host)
+        elif (at := next((at for at, word in enumerate(words) if word in _SHELLS | _CONTAINERS), None)) is not None:
+            self._unwrap(walker, command, words[at:], env, container, program, host)
+
+
+def _env(words: list[str], env: dict[str, str]) -> list[str]:
+    """The words behind `env`; its assignments go into the environment."""
+    rest = list(words)
+    while rest:
+        if rest[0] == "-i":
+            env.clear()
+            rest.pop(0)
+        elif rest[0] == "-u" and len(rest) > 1:
+            env.pop(rest[1], None)
+            del rest[:2]
+        elif _ASSIGN.match(rest[0]):
+            name, _, value = rest.pop(0).partition("=")
+            env[name] = value
+        else:
+            break
+    return rest
+
+
+def read_script(source: str) -> Script:
+    """Launches of a script and what has no place. Nothing is executed."""
+    script = Script()
+    seen: set[str] = set()
+    placed: set[int] = set()
+    decisions: list[list[int]] = [[]]
+    walker: Walker | None = None
+    for number in range(MAX_PATHS):
+        if number >= len(decisions):
+            break
+        finder = Finder(number)
+        asked: list[int] = []
+        walker = Walker(source, finder, decisions[number], asked)
+        walker.run(Scope())
+        placed |= walker.placed
+        for at in range(len(decisions[number]), len(asked)):
+            answered = [*decisions[number], *[0] * (at - len(decisions[number]))]
+            decisions += [[*answered, other] for other in range(1, asked[at])]
+        for launch in finder.launches:
+            key = repr((launch.line, launch.argv, launch.env, launch.host))
+            if key not in seen:
+                seen.add(key)
+                script.launches.append(launch)
+    if walker is not None:
+        script.unplaced = [
+            {"line": node.line, "text": walker.text_of(node)}
+            for node in leaves(walker.nodes)
+            if node.start not in placed and walker.text_of(node)
+        ]
+    return script
+
+
+def launches_of(container: Container, program: str, line: int) -> list[Launch]:
+    """Launches of a container that is described elsewhere (a compose service)."""
+    finder = Finder(0)
+    walker = Walker("", finder, [], [])
+    command = Command([], {}, {}, Simple(line=line), [], None)
+    finder.container(walker, command, container, program, {}, None, [])
+    return finder.launches
