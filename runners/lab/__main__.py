@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import ctypes
+import fcntl
 import logging
 import os
 import signal
@@ -103,9 +104,17 @@ def main(argv: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("asyncssh").setLevel(logging.WARNING)
     os.umask(0o077)
+    folder = args.dir.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = (folder / "lab.lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # held for as long as this process lives
+    except BlockingIOError:
+        log.info("a lab lives in %s already", folder)
+        return control.TAKEN
     # Jobs leave their sessions on purpose; as their new parent we can reap them, where PID 1 of a container may not.
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    asyncio.run(_serve(args.dir.resolve(), args.scenario, args.nodes, args.idle_minutes))
+    asyncio.run(_serve(folder, args.scenario, args.nodes, args.idle_minutes))
     return 0
 
 

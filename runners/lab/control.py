@@ -17,6 +17,7 @@ from runners.lab import sweep
 from runners.lab.scenarios import SCENARIOS
 
 FILE: Final = "lab.json"
+TAKEN: Final = 3  # exit code of a lab whose folder another one has
 _START_S: Final = 20.0
 _STOP_S: Final = 10.0
 
@@ -103,10 +104,13 @@ def start(folder: Path, scenario: str = "healthy", nodes: int = 2, idle_minutes:
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:
         lab = find(folder)
-        if lab is not None and lab.pid == child.pid:
-            child.returncode = 0  # it is not ours to wait for: it outlives us
+        if lab is not None and (lab.scenario, len(lab.ports)) == (scenario, nodes):  # ours, or one started just before
+            if lab.pid != child.pid:
+                child.kill()  # it came too late, and must not take over when the other ends
+                child.wait()
+            child.returncode = 0  # the lab is not ours to wait for: it outlives us
             return lab.inventory_path.read_text(encoding="utf-8")
-        if child.poll() is not None:
+        if child.poll() not in (None, TAKEN):
             break
         time.sleep(0.05)
     if child.poll() is None:

@@ -10,6 +10,7 @@ import shlex
 import signal
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import asyncssh
@@ -226,6 +227,26 @@ def test_stop_leaves_no_process_and_a_new_lab_keeps_names_and_ports(tmp_path: Pa
     lab.stop(tmp_path)
     assert again is not None
     assert (again.ports, again.server_port, again.mark) == (first.ports, first.server_port, first.mark)
+
+
+def labs_in(folder: Path) -> list[str]:
+    """Processes whose command line names this lab."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            if str(folder).encode() in path.read_bytes().split(b"\0"):
+                found.append(path.parent.name)
+    return found
+
+
+def test_two_that_start_at_once_share_one_lab(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        texts = set(pool.map(lambda _: lab.start(tmp_path, nodes=1), range(3)))
+    found = lab.find(tmp_path)
+    lab.stop(tmp_path)
+    assert found is not None
+    assert len(texts) == 1
+    assert not labs_in(tmp_path)
 
 
 def test_another_scenario_is_another_lab(tmp_path: Path) -> None:
