@@ -259,6 +259,8 @@ class Faults:
             seconds = re.fullmatch(r"slow-start=(\d+(?:\.\d+)?)", item)
             if sep and name in self.NAMES:
                 self.when[name] = When(rest)
+                if name == "worker-crash" and self.when[name].kind != "time":
+                    raise ValueError("worker-crash needs SECONDS: a worker counts no requests")
             elif factor:
                 self.slow[int(factor.group(1))] = float(factor.group(2))
             elif seconds:
@@ -1534,7 +1536,7 @@ def number(body: Dict[str, Any], name: str, default: int, low: int) -> int:
     if value is None:
         return default
     if type(value) is not int or value < low:
-        raise HttpError(400, f"{name} must be at least {low}, got {value!r}.", param=name)
+        raise HttpError(400, f"{name} must be at least {low}, got {str(value)[:80]}.", param=name)
     return value
 
 
@@ -1730,7 +1732,7 @@ class HttpConnection(asyncio.Protocol):
             return self._refuse(431) if len(self.buffer) > MAX_HEAD else False
         first, *rest = bytes(self.buffer[:end]).decode("latin-1").split("\r\n")
         headers = {k.strip().lower(): v.strip() for k, _, v in (line.partition(":") for line in rest)}
-        match = re.fullmatch(r"([A-Z]+) (\S+) (HTTP/1\.[01])", first)
+        match = re.fullmatch(r"([A-Z]{1,16}) (\S+) (HTTP/1\.[01])", first)
         length = headers.get("content-length", "0")
         if match is None or not re.fullmatch(r"[0-9]{1,12}", length):
             return self._refuse(400)
@@ -1845,7 +1847,8 @@ class HttpServer:
         asked = f'"{connection.method} {path} {connection.version}"'
         self.engine.log.uvicorn(f"{connection.client} - {asked} {status} {STATUS[status]}")
         route = connection.path.partition("?")[0]
-        self.engine.metrics.http(connection.method, route if route in self.routes else "none", status)
+        method = connection.method if connection.method in ("GET", "POST") else "other"
+        self.engine.metrics.http(method, route if route in self.routes else "none", status)
 
     def handle(self, connection: HttpConnection, path: str, body: bytes) -> None:
         method, route = self.routes.get(path, ("", None))
@@ -1916,7 +1919,7 @@ class HttpServer:
         asked, known = self.parse(body), self.args.model
         model = asked.get("model")
         if self.vllm and model not in (None, known):
-            text = f"The model `{model}` does not exist. Valid aliases: {known}."
+            text = f"The model `{str(model)[:200]}` does not exist. Valid aliases: {known}."
             raise HttpError(404, text, "NotFoundError", "model")
         connection.generation = Generation(self.engine, connection, asked, chat)
         connection.generation.start()
@@ -1991,6 +1994,8 @@ def parse(argv: List[str]) -> argparse.Namespace:
         cli.error("--kv-tokens holds no block")
     if not re.fullmatch(r"[\w.:\[\]-]+:\d+", args.dist_init_addr):
         cli.error("--dist-init-addr must be HOST:PORT")
+    if any(rank >= args.nnodes for rank in args.fault.slow):
+        cli.error(f"slow-rank names a node rank beyond {args.nnodes - 1}")
     if args.nccl_net not in NETS:
         cli.error(f"SIM_NCCL_NET must be one of {', '.join(NETS)}")
     return args

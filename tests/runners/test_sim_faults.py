@@ -78,7 +78,8 @@ def test_a_slow_start_comes_on_top(start: Farm, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(
-    "spec", ["boom@3", "crash@", "crash@x=1", "crash", "slow-rank=1", "slow-start=-1", "oom@C=many"]
+    "spec",
+    ["boom@3", "crash@", "crash@x=1", "crash", "slow-rank=1", "slow-start=-1", "oom@C=many", "worker-crash@req=2"],
 )
 def test_an_unknown_fault_is_bad_usage(spec: str) -> None:
     done = subprocess.run(
@@ -96,6 +97,7 @@ def test_an_unknown_fault_is_bad_usage(spec: str) -> None:
         (("--node-rank", "1"), "--node-rank"),
         (("--clock-scale", "0"), "--clock-scale"),
         (("--kv-tokens", "3"), "no block"),
+        (("--fault", "slow-rank=1:2"), "slow-rank"),
         (("--dist-init-addr", "host"), "HOST:PORT"),
     ],
 )

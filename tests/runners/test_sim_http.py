@@ -10,6 +10,8 @@ from typing import Any
 
 import aiohttp
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.runners.sim_helper import Farm, Sim, farm, stream
 
@@ -183,6 +185,40 @@ def test_one_connection_serves_many_requests_even_pipelined(sim: Sim) -> None:
 )
 def test_requests_that_are_not_http_are_refused_and_the_connection_closed(sim: Sim, data: bytes, status: int) -> None:
     assert b"HTTP/1.1 %d " % status in exchange(sim, data, 99)
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8), st.lists, max_leaves=6
+)
+KEYS = [
+    "prompt",
+    "messages",
+    "max_tokens",
+    "min_tokens",
+    "stream",
+    "stream_options",
+    "n",
+    "model",
+    "ignore_eos",
+    "max_completion_tokens",
+    "rid",
+]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    path=st.sampled_from(["/v1/completions", "/v1/chat/completions", "/abort_request"]),
+    body=st.dictionaries(st.sampled_from(KEYS), JUNK) | JUNK,
+    cut=st.integers(0, 9),
+)
+def test_nothing_that_a_client_sends_raises_inside(sim: Sim, path: str, body: Any, cut: int) -> None:
+    data = json.dumps(body).encode()[cut // 6 :]
+    with socket.create_connection(("127.0.0.1", sim.port), timeout=10) as sock:
+        sock.sendall(
+            b"POST %b HTTP/1.1\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%b" % (path.encode(), len(data), data)
+        )
+        assert re.match(rb"HTTP/1.1 (200|400|404) ", sock.recv(65536))
+    assert "Traceback" not in sim.log
 
 
 def test_a_large_body_is_told_to_continue(sim: Sim) -> None:
