@@ -11,7 +11,7 @@ import orjson
 from runners.flows.life import LifeHandle
 from runners.flows.services import Services
 from runners.formats.base import Event
-from runners.gates.rdma import FAIL, UNKNOWN, Expectation, Verdict, judge, overridden
+from runners.gates.rdma import FAIL, Expectation, Verdict, judge, overridden
 from runners.spec import Deployment, Node
 from store.queries import literal
 from store.records import Gate
@@ -74,11 +74,14 @@ async def check_gate(services: Services, handle: LifeHandle, run_id: str, overri
 
 
 async def _settled(services: Services, handle: LifeHandle) -> Verdict:
-    """The verdict, once the lines that the ranks have printed until now are rows; UNKNOWN is worth a short wait."""
+    """The verdict, once the lines that the ranks have printed until now are rows.
+
+    A refusal is worth a short wait: a rank whose COMPLETE line is still on its way looks like one that hangs.
+    """
     deadline = time.monotonic() + SETTLE_S
     while True:
         verdict = await asyncio.to_thread(verdict_of, services, handle)
-        if verdict.gate != UNKNOWN or not handle.feeds or time.monotonic() > deadline:
+        if verdict.allows or not handle.feeds or time.monotonic() > deadline:
             return verdict
         await asyncio.sleep(0.5)
 
