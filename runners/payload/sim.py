@@ -1968,6 +1968,7 @@ NETS = ("ib", "ib-nogdr", "socket")
 def parse(argv: List[str]) -> argparse.Namespace:
     """Settings of a process; ends it with a usage message when they cannot work."""
     cli = argparse.ArgumentParser(prog="sim.py", description="A simulated LLM inference engine.", allow_abbrev=False)
+    cli.formatter_class = argparse.ArgumentDefaultsHelpFormatter
     for flag, default, about in OPTIONS:
         cli.add_argument(flag, type=type(default), default=default, help=about)
     cli.add_argument("--style", choices=("vllm", "sglang"), default="vllm", help="whose logs, metrics and errors")
