@@ -6,6 +6,7 @@ counters do not see RoCE; the rails probe reads the other door.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
@@ -28,20 +29,8 @@ done
 """
 
 # Interfaces of containers and virtual switches: hundreds on a busy node, and none of them is a wire.
-_VIRTUAL: Final = (
-    "lo",
-    "veth",
-    "docker",
-    "br-",
-    "cali",
-    "cni",
-    "flannel",
-    "virbr",
-    "vnet",
-    "tap",
-    "tun",
-    "dummy",
-    "lxc",
+_VIRTUAL = re.compile(
+    r"(?:lo|veth|docker|podman|nerdctl|br-|cali|cni|kube-|flannel|vxlan|virbr|vnet|tap|tun|dummy|lxc|ifb|sit|gre|ip6)"
 )
 
 
@@ -102,7 +91,7 @@ def _rows(frame: Frame, context: ProbeContext) -> tuple[list[Record], int]:
             )
         )
     netdevs = rows("/proc/net/dev", proc.parse_net_dev)
-    records += [_netdev(at, row) for row in netdevs if not row["netdev"].startswith(_VIRTUAL)]
+    records += [_netdev(at, row) for row in netdevs if not _VIRTUAL.match(row["netdev"])]
     return records, bad
 
 
