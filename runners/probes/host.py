@@ -30,7 +30,7 @@ done
 
 # Interfaces of containers and virtual switches: hundreds on a busy node, and none of them is a wire.
 _VIRTUAL = re.compile(
-    r"(?:lo|veth|docker|podman|nerdctl|br-|cali|cni|kube-|flannel|vxlan|virbr|vnet|tap|tun|dummy|lxc|ifb|sit|gre|ip6)"
+    r"(?:lo\Z|veth|docker|podman|nerdctl|br-|cali|cni|kube-|flannel|vxlan|virbr|vnet|tap|tun|dummy|lxc|ifb|sit|gre|ip6)"
 )
 
 
