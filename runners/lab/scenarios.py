@@ -35,7 +35,7 @@ SCENARIOS: Final[dict[str, Scenario]] = {
     ),
     "slow-rank": Scenario(
         "one GPU of the second node is throttled and holds all others up",
-        ("--fault", "slow-rank=11:1.6"),
+        ("--fault", "slow-rank=1:1.6"),
         throttle={(1, 3): "sw_thermal_slowdown"},
     ),
     "kv-pressure": Scenario("too little KV cache: pre-emptions from a concurrency of 8", ("--kv-tokens", "2000")),
