@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from runners.importing.launches import Launch, Script, engine_at
-from store.masking import mask_argv, mask_env
+from store.masking import mask_argv, mask_env, mask_text
 
 # option -> key of the deployment (the topology's keys are prefixed)
 _OPTIONS: Final = {
@@ -117,7 +117,7 @@ def build(script: Script, name: str) -> dict[str, Any]:
     """
     ranked, others = _ranked(script.launches)
     commands = [_command(rank, launch) for rank, launch in ranked]
-    unplaced = list(script.unplaced)
+    unplaced = [{**item, "text": mask_text(item["text"])} for item in script.unplaced]
     unplaced += [{"line": item.line, "text": "another branch: " + " ".join(mask_argv(item.argv))} for item in others]
     for _, launch in ranked:
         if launch.redirects:
@@ -133,7 +133,7 @@ def _command(rank: int | None, launch: Launch) -> dict[str, Any]:
     made: dict[str, Any] = {
         "node_rank": rank,
         "argv": mask_argv(launch.argv),
-        "env": mask_env(launch.env),
+        "env": _masked_env(launch.env),
         "line": launch.line,
         "host": launch.host,
         "wrapper": launch.wrapper,
@@ -145,10 +145,16 @@ def _command(rank: int | None, launch: Launch) -> dict[str, Any]:
             "program": launch.program,
             "verb": inner.verb,
             "image" if inner.verb != "exec" else "name": inner.target,
-            "options": [[key, value] for key, value in inner.options],
+            "options": [[key, None if value is None else mask_text(value)] for key, value in inner.options],
             "mounts": inner.mounts,
         }
     return made
+
+
+def _masked_env(env: dict[str, str]) -> dict[str, str]:
+    """Masked, except for values that only name another variable."""
+    hidden = mask_env(env)
+    return {name: value if re.fullmatch(r"\$\{?\w+\}?", value) else hidden[name] for name, value in env.items()}
 
 
 def _deployment(name: str, launches: Sequence[Launch], commands: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -91,6 +91,7 @@ class Finder:
     def __init__(self, path: int) -> None:
         self.path = path
         self.launches: list[Launch] = []
+        self.unplaced: list[dict[str, Any]] = []  # what stands beside a launch inside an inner script
 
     def __call__(self, walker: Walker, command: Command) -> bool:
         """Place a command: True when it is a launch, or holds one."""
@@ -107,7 +108,9 @@ class Finder:
         if target is None and command.words[0] == "tee" and len(command.words) > 1:
             target = command.words[-1]
         if target and command.body is not None:
-            walker.files[PurePosixPath(target).name] = command.body
+            name = PurePosixPath(target).name
+            walker.files[name] = command.body
+            walker.setters.setdefault(f"file {name}", set()).add(command.node.start)
         return False
 
     def _unwrap(
@@ -210,13 +213,18 @@ class Finder:
         program: str | None,
         host: str | None,
         arguments: list[str] | None = None,
+        name: str | None = None,
     ) -> None:
         """A script inside the script: bash -c, a heredoc, a file written before."""
         scope = Scope(values=dict(env), exported=dict.fromkeys(env), arguments=arguments)
+        if name is not None:
+            scope.values["0"] = name
         outer = self.launches
         self.launches = []
-        walker.nested(source, scope)
+        inner = walker.nested(source, scope)
         inside, self.launches = self.launches, outer
+        if inside and inner is not None:
+            self.unplaced += [{**item, "line": command.node.line} for item in left_over(inner, inner.placed)]
         for launch in inside:
             launch.line = command.node.line
             launch.container = launch.container or container
@@ -243,14 +251,19 @@ class Finder:
                 del rest[:1]
             elif "c" in option.lstrip("-") and not option.startswith("--"):
                 if rest:
-                    self._nested(walker, command, rest[0], env, container, program, host, rest[2:])
+                    zero = rest[1] if len(rest) > 1 else None
+                    self._nested(walker, command, rest[0], env, container, program, host, rest[2:], zero)
                 return
         if not rest and command.body is not None:
             self._nested(walker, command, command.body, env, container, program, host)
         elif rest:
-            source = walker.files.get(PurePosixPath(rest[0]).name)
+            name = PurePosixPath(rest[0]).name
+            source = walker.files.get(name)
             if source is not None:
+                before = len(self.launches)
                 self._nested(walker, command, source, env, container, program, host, rest[1:])
+                if len(self.launches) > before:
+                    walker.placed |= walker.setters.get(f"file {name}", set())
 
     def _ssh(self, walker: Walker, command: Command, words: list[str]) -> None:
         rest = words[1:]
@@ -262,7 +275,7 @@ class Finder:
             return
         host = rest.pop(0).rpartition("@")[2]
         text = " ".join(rest)
-        if command.body is not None and (not rest or PurePosixPath(rest[0]).name in _SHELLS):
+        if command.body is not None and (not rest or PurePosixPath(text.split()[0]).name in _SHELLS):
             text = command.body
         self._nested(walker, command, text, {}, None, None, host)
 
@@ -306,6 +319,18 @@ def _env(words: list[str], env: dict[str, str]) -> list[str]:
     return rest
 
 
+def left_over(walker: Walker, placed: set[int]) -> list[dict[str, Any]]:
+    """Commands of a script without a place: {line, text} as written, heredocs with their text."""
+    found = []
+    for node in leaves(walker.nodes):
+        text = walker.text_of(node)
+        if node.start in placed or not text or text in ("true", ":"):
+            continue
+        bodies = [item.body for item in node.redirects if item.body] if isinstance(node, Simple) else []
+        found.append({"line": node.line, "text": "\n".join([text, *bodies]).rstrip()})
+    return found
+
+
 def read_script(source: str) -> Script:
     """Launches of a script and what has no place. Nothing is executed."""
     script = Script()
@@ -313,6 +338,7 @@ def read_script(source: str) -> Script:
     placed: set[int] = set()
     decisions: list[list[int]] = [[]]
     walker: Walker | None = None
+    inner: list[dict[str, Any]] = []
     for number in range(MAX_PATHS):
         if number >= len(decisions):
             break
@@ -321,6 +347,7 @@ def read_script(source: str) -> Script:
         walker = Walker(source, finder, decisions[number], asked)
         walker.run(Scope())
         placed |= walker.placed
+        inner += finder.unplaced
         for at in range(len(decisions[number]), len(asked)):
             answered = [*decisions[number], *[0] * (at - len(decisions[number]))]
             decisions += [[*answered, other] for other in range(1, asked[at])]
@@ -330,11 +357,12 @@ def read_script(source: str) -> Script:
                 seen.add(key)
                 script.launches.append(launch)
     if walker is not None:
-        script.unplaced = [
-            {"line": node.line, "text": walker.text_of(node)}
-            for node in leaves(walker.nodes)
-            if node.start not in placed and walker.text_of(node)
-        ]
+        script.unplaced = left_over(walker, placed)
+        told = {item["text"] for item in script.unplaced}
+        for item in inner:
+            if item["text"] not in told:
+                told.add(item["text"])
+                script.unplaced.append(item)
     return script
 
 

@@ -11,6 +11,7 @@ from runners.formats import incidents, kinds, reader
 from runners.formats.base import Event, Kind, Row
 from runners.gates import rdma
 from runners.gates.evidence import Collector
+from store.masking import mask_text
 
 NCCL_EVENTS = ("rdma_", "no_rdma", "nvshmem_", "nccl_", "peer_")
 
@@ -61,7 +62,7 @@ class FileReading:
                     add(item)
                 yield item
             elif isinstance(item, Event):
-                folded.add(item)
+                folded.add(_masked(item))
             else:
                 self.skipped += 1
         self.cut_lines = counted.cut_lines
@@ -69,6 +70,15 @@ class FileReading:
         self.stop = incidents.stop_reason(self.events)
         if self.transport_seen:
             self.verdict = rdma.judge_evidence(self.collector.evidence(), self.events)
+
+
+def _masked(event: Event) -> Event:
+    """The event without secrets: start-up lines print whole command lines."""
+    detail = event.detail
+    for name, value in detail.items():
+        if isinstance(value, str):
+            detail[name] = mask_text(value)
+    return event
 
 
 def open_file(path: Path, kind: str | None = None) -> FileReading:

@@ -53,6 +53,7 @@ class Piece:
     quoted: bool
     known: bool = True
     fields: list[str] | None = None  # of "$@" and "${A[@]}": several words
+    inner: list[Piece] | None = None  # of an unquoted default: quotes inside it count
 
 
 class Expander:
@@ -87,6 +88,20 @@ class Expander:
         if source[:1].isspace() and joined:
             joined = " " + joined
         return joined, all(known for _, known in found)
+
+    def _operand(self, source: str, quoted: bool) -> Piece:
+        """The word behind `:-` and the like; unquoted, its own quotes decide how it splits."""
+        text, known = self.string(source)
+        if quoted:
+            return Piece(text, True, known)
+        pieces: list[Piece] = []
+        end = 0
+        for item in tokens(source):
+            if item.start > end:
+                pieces.append(Piece(" ", False))
+            end = item.end
+            pieces += [self._piece(part) for part in item.parts] if not item.op else [Piece(item.op, False)]
+        return Piece(text, False, known, inner=pieces)
 
     def heredoc(self, body: str) -> str:
         """The body of an unquoted heredoc: variables replaced, quotes kept."""
@@ -152,6 +167,8 @@ class Expander:
         if name == "#":
             return str(len(given)), True, None
         at = int(name[:4])
+        if at == 0:
+            return self.scope.values.get("0"), True, None
         return (given[at - 1] if 1 <= at <= len(given) else None), True, None
 
     def _param(self, expression: str, quoted: bool, raw: str) -> Piece:
@@ -192,13 +209,12 @@ class Expander:
         if op in (":-", "-", ":=", "="):
             if not empty:
                 return Piece(value or "", quoted, known, items)
-            text, sure = self.string(operand)
+            made = self._operand(operand, quoted)
             if "=" in op and re.fullmatch(r"[A-Za-z_]\w*", name):
-                self.scope.values[name] = text
-            return Piece(text, quoted, sure)
+                self.scope.values[name] = made.text
+            return made
         if op in (":+", "+"):
-            text, sure = self.string(operand)
-            return Piece("", quoted) if empty else Piece(text, quoted, sure)
+            return Piece("", quoted) if empty else self._operand(operand, quoted)
         if op in (":?", "?"):
             return Piece(raw, quoted, False) if empty else Piece(value or "", quoted, known)
         if value is None or not known or not op:
@@ -303,12 +319,18 @@ def braces(word: str, depth: int = 0) -> list[str]:
     return [text for item in made for text in braces(item, depth + 1)][:MAX_FIELDS]
 
 
+def _flat(pieces: list[Piece]) -> list[Piece]:
+    return [item for piece in pieces for item in (piece.inner if piece.inner is not None else [piece])]
+
+
 def _split(pieces: list[Piece]) -> list[tuple[str, bool]]:
     """Word splitting: unquoted known values split at blanks, quoted ones do not, "$@" gives one field an item."""
     fields: list[tuple[str, bool]] = []
     current, known, open_field = "", True, False
-    for piece in pieces:
+    marks = nothing = False  # quotes were seen; "$@" gave no word at all
+    for piece in _flat(pieces):
         if piece.fields is not None:
+            nothing = nothing or not piece.fields
             items = list(piece.fields) if piece.quoted else [part for item in piece.fields for part in item.split()]
             for at, item in enumerate(items):
                 if at:
@@ -319,10 +341,11 @@ def _split(pieces: list[Piece]) -> list[tuple[str, bool]]:
         elif piece.quoted:
             current += piece.text
             known = known and piece.known
-            open_field = True
+            marks = True
+            open_field = open_field or bool(piece.text)
         else:
             current, known, open_field = _add_unquoted(piece, fields, current, known, open_field)
-    if open_field:
+    if open_field or (marks and not nothing and not fields):
         fields.append((current, known))
     return fields
 
