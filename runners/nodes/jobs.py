@@ -84,7 +84,7 @@ async def start(link: Link, spec: JobSpec) -> JobStatus:
         _checked(name)
         if name in OWN_FILES:
             raise ValueError(f"a stream of a job cannot be called {name!r}")
-    args = (_checked(spec.job_id), str(spec.ttl_s), " ".join(names), _cmd(link, spec), _exports(spec.secrets))
+    args = (_checked(spec.job_id), f"{spec.ttl_s:d}", " ".join(names), _cmd(link, spec), _exports(spec.secrets))
     done = await _call(link, "job_start", args, make=True)
     return _parse(link, done)[spec.job_id]
 
@@ -115,7 +115,7 @@ async def stop(link: Link, job_id: str, grace_s: float = 10.0) -> JobStatus:
 async def extend(link: Link, job_ids: Iterable[str], ttl_s: int) -> dict[str, JobStatus]:
     """Let the jobs live for `ttl_s` more seconds from now."""
     ids = [_checked(i) for i in job_ids]
-    return _parse(link, await _call(link, "job_extend", (str(ttl_s), *ids))) if ids else {}
+    return _parse(link, await _call(link, "job_extend", (f"{ttl_s:d}", *ids))) if ids else {}
 
 
 async def reap(link: Link, job_id: str) -> bool:

@@ -41,6 +41,7 @@ class SshLink:
         self._changed = asyncio.Event()
         self._nudge = asyncio.Event()
         self._keeper = asyncio.create_task(self._keep(), name=f"link {node.name}")
+        self._keeper.add_done_callback(self._ended)
 
     @property
     def state(self) -> LinkState:
@@ -77,6 +78,11 @@ class SshLink:
             self._dialled = None
             where = f"{self.node.name} ({self.node.host})"
             self._set(LinkState.LOST, NodeError("lost", f"{where}: the connection was lost; it is being made again."))
+
+    def _ended(self, keeper: asyncio.Task[None]) -> None:
+        """A fault of ours must not look like a node that never answers."""
+        if not keeper.cancelled() and (error := keeper.exception()) is not None:
+            self._set(LinkState.CLOSED, NodeError("config", f"{self.node.name}: the link failed: {error!r}"))
 
     async def _pause(self, kind: str, failures: int) -> None:
         rest = {"auth": AUTH_RETRY_S * min(failures, 10), "hostkey": HOSTKEY_RETRY_S}.get(kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import shutil
 import sys
@@ -14,6 +15,7 @@ from pathlib import Path
 import asyncssh
 import pytest
 
+from runners.nodes import ssh
 from runners.nodes.dial import first_hop, resolve
 from runners.nodes.link import Link, LinkState, NodeError, open_link
 from runners.nodes.ssh import CHANNELS
@@ -87,6 +89,30 @@ async def test_a_command_whose_connection_dies_is_lost_not_finished(server: SshS
             await channel.read()
         assert e.value.kind == "lost"
         await channel.close()
+
+
+async def test_a_fetch_goes_on_after_a_lost_connection(server: SshServer, tmp_path: Path) -> None:
+    async with watched(server.node()) as w:
+        await w.link.run("head -c 80000000 /dev/urandom >big")
+        fetching = asyncio.create_task(w.link.fetch("big", tmp_path / "got"))
+        for _ in range(2):
+            await asyncio.sleep(0.15)
+            server.drop()
+        assert await fetching == 80_000_000
+        assert LinkState.LOST in w.states
+        theirs = (await w.link.run("sha256sum <big")).stdout.split()[0].decode()
+    assert hashlib.sha256((tmp_path / "got").read_bytes()).hexdigest() == theirs
+
+
+async def test_a_fault_of_our_own_is_told(server: SshServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(node: Node) -> None:
+        raise KeyError("no such thing")
+
+    monkeypatch.setattr(ssh, "dial", broken)
+    async with watched(server.node()) as w:
+        error = await failure(w.link)
+        assert "no such thing" in str(error)
+        assert w.link.state is LinkState.CLOSED
 
 
 async def test_a_refused_login_is_a_state_and_not_a_storm(server: SshServer) -> None:
