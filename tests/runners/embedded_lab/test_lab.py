@@ -265,9 +265,8 @@ def test_another_scenario_is_another_lab(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(lab.SCENARIOS))
 def test_every_scenario_gives_flags_that_the_engine_takes(name: str) -> None:
-    sim.parse(
-        ["--tp", "16", "--nnodes", "2", *lab.SCENARIOS[name].sim_flags]
-    )  # leaves by SystemExit when a flag is not known
+    # sim leaves by SystemExit when it does not know a flag
+    sim.parse(["--tp", "16", "--nnodes", "2", *lab.SCENARIOS[name].sim_flags])
 
 
 def test_a_lab_that_nobody_needs_ends_by_itself(tmp_path: Path) -> None:
