@@ -234,6 +234,8 @@ class ConsoleScreen(Screen[None]):
             self.minimize()
             self._place_panels()
         elif isinstance(self.focused, Panel):
+            self.focused.styles.height = "1fr"
+            self.focused.set_compact(False)
             self.maximize(self.focused, container=False)
 
     def action_refresh_now(self) -> None:

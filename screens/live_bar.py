@@ -8,7 +8,7 @@ from screens.widgets.text import NONE, Span, clean, num, span_s, stamp
 
 
 def live_bar(snap: LiveView | None, width: int, held: bool, speed: int, now_ns: int) -> tuple[list[Span], list[Span]]:
-    """Left and right end. `held`: a past instant is shown, at `speed` when it is played. `now_ns`: the owner's clock."""
+    """Left and right end. `held`: a past instant is shown, played at `speed`. `now_ns`: the owner's clock."""
     if snap is None:
         return [("live  ", ""), ("no run yet: 1 goes home, choose a case there, enter starts it", "dim")], []
     a = snap.attempt

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from textual.containers import Horizontal, Vertical
-
 from screens.base import ConsoleScreen
 from screens.live_data import LiveView
 from screens.widgets.devices import Devices
-from screens.widgets.engine import Engine
-from screens.widgets.findings import Findings
-from screens.widgets.rails import Rails
+from screens.widgets.panel import Panel
 from screens.widgets.timeline import PhaseStrip
 
 WIDE = 110  # cells from which two columns fit
@@ -22,10 +18,9 @@ def place(screen: ConsoleScreen, snap: LiveView | None, width: int, height: int)
     rails = max(len(snap.rails) if snap else 1, 1)
     found = min(len(snap.findings), 4 if height >= 40 else 2) if snap else 0
     narrow = width < WIDE
-    for kind in (Devices, Engine, Rails, Findings):
-        screen.query_one(kind).set_compact(narrow)
-    for ident, kind in (("#left", Vertical), ("#right", Vertical), ("#upper", Horizontal)):
-        screen.query_one(ident, kind).set_class(narrow, "-stacked")
+    for panel in screen.query("#devices, #engine, #rails, #findings").results(Panel):
+        panel.set_compact(narrow)
+    screen.query("#left, #right, #upper").set_class(narrow, "-stacked")
     screen.height_of(screen.query_one(PhaseStrip), 1)
     if narrow:
         _one_column(screen, height, nodes, min(rails, 4), found)

@@ -180,7 +180,7 @@ def host_lines(snap: NodeView, width: int) -> list[Line]:
                 (" % of ", "dim"),
                 num(h["cores"]),
                 (" cores  ", "dim"),
-                (spark(h["busy_series"] or [], bars, 100.0), "accent"),
+                (spark(h["busy_series"] or [], bars, 100.0), "calm"),
                 ("  hottest ", "dim"),
                 f"cpu{num(h['hottest_cpu'])} {num(h['hottest_pct'])} %",
                 (full, "warn"),

@@ -140,7 +140,7 @@ class Devices(Panel[list[Row]]):
             spans: list[Span] = [
                 (f"  gpu{g['gpu']:<3}", "dim"),
                 self._cell(g, "util %", g["util_pct"], 0, 6),
-                (" " + spark(g["util_series"] or [], bars, 100.0) + " ", "accent"),
+                (" " + spark(g["util_series"] or [], bars, 100.0) + " ", "calm"),
                 (f"{gib + of:>12} ", role),
                 (f"{num(g['power_w'], 0) + cap:>9} ", role),
                 (num(g["temp_c"], 0, 4) + " ", role),

@@ -33,16 +33,16 @@ class Engine(Panel[EngineView]):
             line(
                 ("running ", "dim"),
                 num(now["running"], 0, 5),
-                (" " + spark(now["running_series"] or [], bars, top), "accent"),
+                (" " + spark(now["running_series"] or [], bars, top), "calm"),
                 ("  waiting ", "dim"),
                 (num(now["waiting"], 0, 5), "warn" if (now["waiting"] or 0) > 0 else ""),
-                (" " + spark(now["waiting_series"] or [], bars, top), "accent"),
+                (" " + spark(now["waiting_series"] or [], bars, top), "calm"),
                 *stale,
             ),
             line(
                 ("KV used ", "dim"),
                 (self._pct(now["kv_usage"], 5), "warn" if (now["kv_usage"] or 0) >= 0.95 else ""),
-                (" " + spark(now["kv_series"] or [], bars, 1.0), "accent"),
+                (" " + spark(now["kv_series"] or [], bars, 1.0), "calm"),
                 ("  preempted ", "dim"),
                 (short(now["preemptions"]), "warn" if now["preemptions"] else ""),
                 ("  prefix hits ", "dim"),
@@ -55,7 +55,7 @@ class Engine(Panel[EngineView]):
                 ("   decode ", "dim"),
                 short(now["generation_tps"], 5),
                 (" tok/s ", "dim"),
-                (spark(now["generation_series"] or [], max(width - 44, 0)), "accent"),
+                (spark(now["generation_series"] or [], max(width - 44, 0)), "calm"),
             ),
             line(
                 ("TTFT ", "dim"),

@@ -71,10 +71,10 @@ class Rails(Panel[list[Row]]):
         ]
         if troubles:
             return [("▲ " + " ".join(troubles), "warn")]
+        if r["tx_peak_gbs"] is None and r["rx_peak_gbs"] is None:
+            return [("no counter", "dim")]
         own = max(r["tx_peak_gbs"] or 0, r["rx_peak_gbs"] or 0)
         if peak >= 0.5 and own < peak * 0.02 and r["door"] == "rdma":
             return [("▲ idle rail", "warn")]
-        if r["tx_gbs"] is None:
-            return [("no counter", "dim")]
-        share = None if not r["line_gbs"] else max(r["tx_gbs"], r["rx_gbs"] or 0) / r["line_gbs"]
+        share = max(r["tx_gbs"] or 0, r["rx_gbs"] or 0) / r["line_gbs"] if r["line_gbs"] else None
         return [(f"{share * 100:.0f} % of {r['line_gbs']:.0f}" if share is not None else "line rate ?", "dim")]

@@ -80,7 +80,7 @@ class Requests(Panel[Load]):
         spans: list[Span] = [("out ", "dim"), (num(data.out_tps, 0), "strong"), (" tok/s ", "dim")]
         bars = min(max(width - 52, 0), 24)
         if bars >= 6:
-            spans.append((spark(data.out_series, bars) + " ", "accent"))
+            spans.append((spark(data.out_series, bars) + " ", "calm"))
         if tick is not None:
             spans += [(" in flight ", "dim"), (num(tick["in_flight"]), "")]
         spans += [(" ok ", "dim"), (num(c.get("ok")), "")]

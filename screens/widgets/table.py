@@ -55,7 +55,7 @@ class Table(Panel[list[Row]]):
         Binding("enter", "choose", "open", show=False),
     ]
 
-    class Chosen(Message):
+    class _OfRow(Message):
         def __init__(self, table: Table, row: Row) -> None:
             super().__init__()
             self.table = table
@@ -65,7 +65,10 @@ class Table(Panel[list[Row]]):
         def control(self) -> Table:
             return self.table
 
-    class Moved(Chosen):
+    class Chosen(_OfRow):
+        """Enter on a row, or a click on the row under the cursor."""
+
+    class Moved(_OfRow):
         """The cursor stands on another row."""
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rich.cells import cell_len, set_cell_size
 
 Span = tuple[str, str]  # text and its role; '' is plain
-SPARKS = "▁▂▃▄▅▆▇█"
+SPARKS = "▁▂▃▄▅▆▇"  # never the full block: rows of curves stay apart
 NONE = "–"  # a value that is not known; never shown as zero
 
 
@@ -139,7 +139,7 @@ def spark(values: Sequence[float | None], width: int, top: float | None = None) 
     if high <= 0:
         bars = "".join(" " if v is None else SPARKS[0] for v in last)
     else:
-        bars = "".join(" " if v is None else SPARKS[min(7, max(0, int(v / high * 7.999)))] for v in last)
+        bars = "".join(" " if v is None else SPARKS[min(6, max(0, int(v / high * 6.999)))] for v in last)
     return bars.rjust(width)
 
 

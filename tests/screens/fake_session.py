@@ -14,6 +14,7 @@ class StoreSession(Session):
 
     def __init__(self, store: Store, config: Inventory, *, simulated: bool = True) -> None:
         super().__init__(config, store, owner=OwnerState(True))
+        self.store = store
         self.who = "operator"
         self.orders: list[tuple[str, dict[str, Any]]] = []
         self.answer: dict[str, Any] = {"ok": True}

@@ -1,0 +1,303 @@
+"""What keys do: start a run, stop it, pause, hold an instant, page the logs, find everything from the keyboard."""
+
+from __future__ import annotations
+
+import pytest
+from textual.widgets import Input
+
+from console.app import TwinrailApp
+from screens.base import ConsoleScreen
+from screens.dialogs import Reader, StartRun
+from screens.help import HelpScreen
+from screens.live import LiveScreen, instant
+from screens.widgets.chart import Chart
+from screens.widgets.findings import Findings
+from screens.widgets.logview import LogView
+from screens.widgets.requests import Requests
+from screens.widgets.table import Table
+from store.records import LogLine
+from tests.screens.conftest import OpenApp, goto, settled
+from tests.screens.fake_session import StoreSession
+from tests.screens.samples import NOW, OFFSETS, RUN, S
+
+
+def session_of(app: TwinrailApp) -> StoreSession:
+    assert isinstance(app.session, StoreSession)
+    return app.session
+
+
+async def test_enter_on_a_case_starts_it_as_the_dialog_says(open_app: OpenApp) -> None:
+    app = open_app("live")
+    session_of(app).answer = {"ok": True, "run_id": RUN}
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = await goto(pilot, "1")
+        screen.query_one("#cases", Table).select("D2-C16")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.screen, StartRun)
+        await pilot.press("right", "up", "up", "k", "enter")
+        await pilot.pause(0.2)
+        assert session_of(app).orders == [
+            ("start_run", {"what": ["D2-C16"], "deployment": "tp8pp2", "repeats": 3, "keep": True})
+        ]
+        assert isinstance(app.screen, LiveScreen), "after the start the run is shown"
+
+
+async def test_several_marked_cases_start_as_one_run(open_app: OpenApp) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = await goto(pilot, "1")
+        screen.query_one("#cases", Table).select("P1-C1")
+        await pilot.press("x", "x", "enter")
+        await pilot.pause()
+        await pilot.press("enter")
+        await pilot.pause(0.2)
+        assert session_of(app).orders[0][1]["what"] == ["P1-C1", "P2-C1"]
+
+
+async def test_a_running_run_stops_only_when_the_word_is_written(open_app: OpenApp) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(120, 36)) as pilot:
+        await goto(pilot, "2")
+        await pilot.press("x")
+        await pilot.pause()
+        await pilot.press("enter")
+        await pilot.pause()
+        assert session_of(app).orders == []
+        await pilot.press("x")
+        await pilot.pause()
+        app.screen.query_one(Input).value = "stop"
+        await pilot.press("enter")
+        await pilot.pause(0.1)
+        assert session_of(app).orders == [("stop_run", {"run_id": RUN})]
+
+
+async def test_pause_holds_the_picture_and_space_lets_go(open_app: OpenApp) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = await goto(pilot, "2")
+        await pilot.press("space")
+        seen = screen.ticks
+        await pilot.pause(1.3)
+        assert screen.ticks == seen
+        await pilot.press("space")
+        await settled(pilot, screen)
+        assert screen.ticks > seen
+
+
+async def test_hidden_screens_ask_nothing(open_app: OpenApp) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(120, 36)) as pilot:
+        live = await goto(pilot, "2")
+        await goto(pilot, "4")
+        asked = live.feed.asked
+        await pilot.pause(1.3)
+        assert live.feed.asked == asked
+
+
+async def test_answers_are_kept_until_their_tables_change(open_app: OpenApp) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(120, 36)) as pilot:
+        runs = await goto(pilot, "4")
+        asked = runs.feed.asked
+        await settled(pilot, runs)
+        assert runs.feed.asked == asked
+
+
+async def test_every_panel_shows_the_instant_that_is_held(open_app: OpenApp) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = await goto(pilot, "2")
+        assert isinstance(screen, LiveScreen)
+        await pilot.press("comma", "comma")
+        await settled(pilot, screen)
+        snap = screen.snapshot
+        assert snap is not None
+        assert screen.at_ns == snap.now_ns <= NOW + OFFSETS["node5"] - 10 * S
+        assert all(r["at_ns"] <= snap.now_ns for r in (*snap.gpus, *snap.rails, *snap.logs))
+        assert not any(g["stale"] for g in snap.gpus)
+        await pilot.press("e")
+        await settled(pilot, screen)
+        assert screen.at_ns is None
+
+
+async def test_a_past_attempt_replays_to_its_end(open_app: OpenApp) -> None:
+    app = open_app("error")
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = await goto(pilot, "2")
+        assert isinstance(screen, LiveScreen)
+        await pilot.press("p")
+        await settled(pilot, screen)
+        assert screen.snapshot is not None
+        assert screen.at_ns is not None
+        assert screen.speed == 1
+        begin = screen.snapshot.begin_ns
+        assert begin is not None
+        assert begin <= screen.at_ns <= begin + 5 * S
+        screen.speed = 10_000
+        await settled(pilot, screen)
+        assert screen.at_ns is None, "the end of the attempt ends the replay"
+
+
+async def test_brackets_step_through_attempts(open_app: OpenApp) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = await goto(pilot, "2")
+        await pilot.press("left_square_bracket")
+        await settled(pilot, screen)
+        assert screen.snapshot.attempt["attempt_id"] == f"{RUN}-1"
+        assert "TPOT SLO EXCEEDED" in "".join(t for t, _ in screen.headline().left)
+
+
+async def test_w_changes_the_window_of_the_percentiles(open_app: OpenApp) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = await goto(pilot, "2")
+        panel = screen.query_one(Requests)
+        panel.focus()
+        assert panel.data is not None
+        steady = panel.data.counts["ok"]
+        await pilot.press("w")
+        await settled(pilot, screen)
+        assert panel.data.window == "all"
+        assert panel.data.counts["ok"] > steady
+
+
+async def test_the_chart_cursor_holds_the_instant_it_points_at(open_app: OpenApp) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = await goto(pilot, "2")
+        assert isinstance(screen, LiveScreen)
+        chart = screen.query_one("#tpot", Chart)
+        chart.focus()
+        await pilot.press(*["left"] * 8, "enter")
+        await settled(pilot, screen)
+        assert chart.at is not None
+        assert screen.snapshot is not None
+        assert screen.snapshot.begin_ns is not None
+        assert screen.at_ns == screen.snapshot.begin_ns + int(chart.at * S)
+
+
+async def test_a_finding_opens_with_its_next_step(open_app: OpenApp) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = await goto(pilot, "2")
+        screen.query_one(Findings).focus()
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.screen, Reader)
+
+
+async def test_logs_hold_their_place_while_new_lines_come(open_app: OpenApp) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = await goto(pilot, "2")
+        logs = screen.query_one(LogView)
+        logs.focus()
+        await pilot.press("pageup")
+        held = logs.plain().splitlines()[1:]
+        late = [
+            LogLine(
+                run_id=RUN, job_id="job-server-node5", node="node5", offset=90_000 + i, wall_ns=NOW, text=f"late {i}"
+            )
+            for i in range(50)
+        ]
+        session_of(app).store.write(late, urgent=True).result()
+        await settled(pilot, screen)
+        assert logs.plain().splitlines()[1:] == held
+        assert not logs.following
+        await pilot.press("f")
+        await settled(pilot, screen)
+        assert "late 49" in logs.plain()
+
+
+async def test_logs_search_level_and_node(open_app: OpenApp) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = await goto(pilot, "2")
+        logs = screen.query_one(LogView)
+        await pilot.press("slash")
+        await pilot.pause()
+        app.screen.query_one(Input).value = "ALMOST FULL"
+        await pilot.press("enter")
+        await settled(pilot, screen)
+        assert logs.data
+        assert all("almost full" in r["text"] for r in logs.data)
+        await pilot.press("escape")
+        await pilot.press("l", "l", "l")
+        await settled(pilot, screen)
+        assert [r["level"] for r in logs.data] == ["ERROR"]
+        await pilot.press("l", "s")
+        await settled(pilot, screen)
+        assert {r["node"] for r in logs.data} == {"node5"}
+
+
+async def test_a_dead_owner_is_told_and_a_new_one_offered(open_app: OpenApp) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = await goto(pilot, "2")
+        app.session.owner.alive, app.session.owner.detail = False, "killed"
+        screen.show()
+        await pilot.pause()
+        assert screen.query_one("#notice").display
+        await pilot.press("O")
+        await settled(pilot, screen)
+        assert app.session.owner.alive
+        assert not screen.query_one("#notice").display
+
+
+async def test_maximise_gives_a_panel_the_room_and_takes_it_back(open_app: OpenApp) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = await goto(pilot, "2")
+        logs = screen.query_one(LogView)
+        logs.focus()
+        before = logs.size.height
+        await pilot.press("z")
+        await pilot.pause()
+        assert logs.size.height > 25
+        await pilot.press("z")
+        await pilot.pause()
+        assert logs.size.height == before
+
+
+@pytest.mark.parametrize("key", list("123456"))
+async def test_help_of_every_screen_lists_its_keys(open_app: OpenApp, key: str) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = await goto(pilot, key)
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert isinstance(app.screen, HelpScreen)
+        text = "\n".join(entry.text for entry in app.screen._lines)
+        for binding in type(screen).BINDINGS:
+            assert getattr(binding, "description", "") in text
+        await pilot.press("escape")
+
+
+async def test_palette_offers_what_makes_sense_here(open_app: OpenApp) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(120, 36)) as pilot:
+        await goto(pilot, "2")
+        assert isinstance(app.screen, ConsoleScreen)
+        live = {c.title for c in app.screen.commands()}
+        assert "run: stop" in live
+        await goto(pilot, "1")
+        assert isinstance(app.screen, ConsoleScreen)
+        home = {c.title for c in app.screen.commands()}
+        assert {"start: baseline", "down: tp16", "up: tp8pp2"} <= home
+        await pilot.press("ctrl+p")
+        await pilot.pause()
+        assert app.screen is not None
+
+
+def test_times_to_jump_to() -> None:
+    class At:
+        begin_ns = 1_785_500_000 * S  # 12:13:20 UTC
+        now_ns = begin_ns
+
+    at = At()
+    assert instant("+90", at) == at.begin_ns + 90 * S  # type: ignore[arg-type]  # only the two times are read
+    assert instant("12:13:50", at) == at.begin_ns + 30 * S  # type: ignore[arg-type]  # as above
+    for nonsense in ("", "later", "25:00:00", "12", "+x", "1:2:3:4", "+1e400"):
+        assert instant(nonsense, at) is None  # type: ignore[arg-type]  # as above
