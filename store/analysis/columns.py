@@ -120,7 +120,7 @@ def _write(db: duckdb.DuckDBPyConnection, folder: Path, number: int, timeline: T
         file = str(folder / f"{number}.{what}.parquet").replace("'", "''")
         db.execute(
             f'COPY (SELECT r.*, n.text AS name_text, {family}r."end" - r.start AS length FROM rows r '
-            f"JOIN names n ON n.id = r.name ORDER BY r.row) TO '{file}' (FORMAT parquet, COMPRESSION zstd)"
+            f"JOIN names n ON n.id = r.name) TO '{file}' (FORMAT parquet)"
         )
 
 

@@ -13,12 +13,27 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
+import numpy as np
 import orjson
+
+from store.analysis.timeline import Int, column
 
 Event = dict[str, Any]
 Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Events as parsed. starts, lengths: their ts and dur in whole nanoseconds from the digits in the file (UNREADABLE
+    where there are none), once a double would round them; else None."""
+
+    events: list[Event]
+    starts: Int | None = None
+    lengths: Int | None = None
+
 
 WANTED: Final = re.compile(
     rb'"(?:cat"\s*:\s*"(?:kernel|Kernel|gpu_|cuda_(?:r|d)|Mem|Runtime|user_annotation|privateuse1_|xpu_|mtia_|hpu_|glow_)'
@@ -35,8 +50,11 @@ _BAD_ESCAPE: Final = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
 _NAME: Final = re.compile(
     rb'"name"\s*:\s*"(.*?)"\s*(?=,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|bp)"\s*:|\}\s*$)', re.DOTALL
 )
-_TS: Final = re.compile(rb'"ts"\s*:\s*(-?[0-9]+(?:\.[0-9]+)?)(?=[\s,}])')
-_DUR: Final = re.compile(rb'"dur"\s*:\s*(-?[0-9]+(?:\.[0-9]+)?)(?=[\s,}])')
+_THREE_DECIMALS: Final = {
+    key: re.compile(rb'"%s"\s*:\s*(-?[0-9]+\.[0-9]{3})(?=[\s,}])' % key.encode()) for key in ("ts", "dur")
+}
+_ANY_TIME: Final = {key: re.compile(rb'"%s"\s*:\s*(-?[0-9.]+)(?=[\s,}])' % key.encode()) for key in ("ts", "dur")}
+UNREADABLE: Final = -(2**63)
 _TASK_TYPE: Final = ord("T")
 _MAX_OBJECT: Final = 32 << 20
 _MAX_HEAD: Final = 64 << 20
@@ -52,20 +70,18 @@ class EventStream:
 
     After iteration: `header` and `trailer` hold what stands before the events and from the last one on, `bad` counts
     objects that could not be read, `found` says whether the array began, `closed` whether its end was there.
-    While `exact` is set (from the batch on where a double would round a time), events also carry `ts_ns` and `dur_ns`,
-    whole nanoseconds from the digits that stand in the file.
     """
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)
-        self.exact = False
+        self._exact = False
         self.header = b""
         self.trailer = b""
         self.bad = 0
         self.found = False
         self.closed = False
 
-    def __iter__(self) -> Iterator[list[Event]]:
+    def __iter__(self) -> Iterator[Batch]:
         buffer = self._skip_header()
         if not self.found:
             return
@@ -105,19 +121,19 @@ class EventStream:
         self.header = buffer[:_MAX_HEAD]
         return b""
 
-    def _read(self, data: bytes, layout: Layout) -> list[Event]:
+    def _read(self, data: bytes, layout: Layout) -> Batch:
         """The wanted events in a run of whole objects."""
         if layout.category_first and (spans := _short_cut(data, layout.boundary or b"")) is not None:
-            events, bad = self._parse(data, spans)
+            batch, bad = self._parse(data, spans)
             if not bad:
-                return events
-        events, bad = self._parse(data, [span for span in _every(data) if WANTED.search(data, *span)])
+                return batch
+        batch, bad = self._parse(data, [span for span in _every(data) if WANTED.search(data, *span)])
         self.bad += bad
-        return events
+        return batch
 
-    def _parse(self, data: bytes, spans: list[Span]) -> tuple[list[Event], int]:
+    def _parse(self, data: bytes, spans: list[Span]) -> tuple[Batch, int]:
         if not spans:
-            return [], 0
+            return Batch([]), 0
         pieces = [data[begin:end] for begin, end in spans]
         text = b"[" + b",".join(pieces) + b"]"
         try:
@@ -127,10 +143,11 @@ class EventStream:
             read = [_one(data, span) for span in spans]
             pieces = [piece for piece, event in zip(pieces, read, strict=True) if event is not None]
             events = [event for event in read if event is not None]
-        if self.exact or any(_rounded(event.get("ts")) for event in events[:64]):
-            self.exact = True
-            _add_exact_times(events, pieces, text)
-        return events, len(spans) - len(events)
+        bad = len(spans) - len(events)
+        self._exact = self._exact or any(_rounded(event.get("ts")) for event in events[:64])
+        if not self._exact:
+            return Batch(events), bad
+        return Batch(events, _exact("ts", events, pieces, text), _exact("dur", events, pieces, text)), bad
 
 
 def _array_start(data: bytes) -> int | None:
@@ -251,25 +268,24 @@ def _rounded(ts: object) -> bool:
     return isinstance(ts, float) and abs(ts) > _DOUBLE_KEEPS_NS
 
 
-def _add_exact_times(events: list[Event], pieces: list[bytes], text: bytes) -> None:
-    starts, lengths = _TS.findall(text), _DUR.findall(text)
-    if not len(starts) == len(lengths) == len(events):
-        # Somewhere a time is missing, or stands twice: each object by itself.
-        none = [b""]
-        starts = [(_TS.findall(piece) or none)[0] for piece in pieces]
-        lengths = [(_DUR.findall(piece) or none)[0] for piece in pieces]
-    for event, start, length in zip(events, starts, lengths, strict=True):
-        if start:
-            event["ts_ns"] = _ns(start)
-        if length:
-            event["dur_ns"] = _ns(length)
+def _exact(key: str, events: list[Event], pieces: list[bytes], text: bytes) -> Int:
+    """A time of each event in nanoseconds, from its digits."""
+    found = _THREE_DECIMALS[key].findall(text)
+    if len(found) == len(events):
+        # As libkineto writes them: without their dots they are whole nanoseconds.
+        return np.array(b",".join(found).replace(b".", b"").split(b",")).astype(np.int64)
+    # Somewhere a time is missing, stands twice or is written in another way: each object by itself.
+    times = []
+    for event, piece in zip(events, pieces, strict=True):
+        digits = _ANY_TIME[key].search(piece)
+        times.append(_ns(digits.group(1).decode() if digits else str(event.get(key))))
+    return column(times)
 
 
-def _ns(us: bytes) -> int:
-    """Microseconds as written, in whole nanoseconds."""
-    if us[-4:-3] == b".":
-        return int(us[:-4] + us[-3:])
-    whole, _, part = us.partition(b".")
-    digits = part + b"0000"
-    ns = int(whole + digits[:3])
-    return ns if digits[3:4] < b"5" else ns + (-1 if us.startswith(b"-") else 1)
+def _ns(us: str) -> int:
+    """Microseconds as written, in whole nanoseconds; UNREADABLE if that is no number or out of range."""
+    try:
+        ns = int((Decimal(us[:40]) * 1000).to_integral_value())
+    except (InvalidOperation, ValueError, OverflowError):
+        return UNREADABLE
+    return ns if abs(ns) < 2**62 else UNREADABLE

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from store.analysis.bytestream import Packed
-from store.analysis.events import Event, EventStream
+from store.analysis.events import UNREADABLE, Batch, Event, EventStream
 from store.analysis.timeline import (
     KERNEL,
     MEMCPY,
@@ -31,7 +32,7 @@ from store.analysis.timeline import (
     column,
 )
 from store.analysis.torch_meta import facts_of, file_rank, label_rank, meta_of
-from store.analysis.values import as_count, as_number, ids, whole_ns
+from store.analysis.values import as_count, as_number, ids
 
 _CALL, _RANGE, _DEVICE_RANGE = 10, 11, 12
 _CODES: Final = {
@@ -89,8 +90,9 @@ class _Reader:
         packed = Packed(self.path)
         stream = EventStream(packed)
         for batch in stream:
-            self._collect(batch, stream.exact)
-            self._flush(stream.exact)
+            if batch.events:
+                self._collect(batch.events)
+                self._flush(*self._times(batch))
         found = Ingest()
         if packed.problem:
             found.problems.append(packed.problem)
@@ -108,11 +110,10 @@ class _Reader:
         self._build(stream, found)
         return found
 
-    def _collect(self, batch: list[Event], exact: bool) -> None:
-        ts, dur = ("ts_ns", "dur_ns") if exact else ("ts", "dur")
+    def _collect(self, events: list[Event]) -> None:
         names, threads = self.names, self.threads
         group, label = self._group(None), None
-        for event in batch:
+        for i, event in enumerate(events):
             cat = event.get("cat")
             code = _CODES.get(cat) if cat.__class__ is str else None
             args = event.get("args")
@@ -134,19 +135,17 @@ class _Reader:
             name = event.get("name")
             if name.__class__ is not str:
                 name = str(name)
-            start, length = event.get(ts), event.get(dur)
             if code == _CALL:
                 thread = threads.setdefault((pid, event.get("tid")), len(threads))
                 name_id = names.setdefault(name, len(names))
-                group.calls.append((start, length, name_id, args.get("correlation"), thread))
+                group.calls.append((i, name_id, args.get("correlation"), thread))
             elif code < _CALL:
                 if code == KERNEL and name.startswith("MEMORY_COPY_"):
                     code = MEMCPY
                 stream = args.get("stream")
                 device = args.get("device")
                 row = (
-                    start,
-                    length,
+                    i,
                     names.setdefault(name, len(names)),
                     code,
                     event.get("tid") if stream is None else stream,
@@ -162,7 +161,7 @@ class _Reader:
                 group.device.append(row)
             else:
                 thread = threads.setdefault((pid, event.get("tid")), len(threads)) if code == _RANGE else NO_ID
-                group.ranges.append((start, length, name, thread))
+                group.ranges.append((i, name, thread))
 
     def _other_code(self, cat: object, args: dict[str, Any]) -> int | None:
         if isinstance(cat, str):
@@ -181,50 +180,44 @@ class _Reader:
         if all(isinstance(value, int | float) and value > 0 for value in (size, speed, us)):
             self.speeds.append(float(size or 0) / float(us or 1) / 1000 / float(speed or 1))
 
-    def _flush(self, exact: bool) -> None:
+    def _flush(self, start: Int, end: Int, good: NDArray[np.bool_]) -> None:
+        """Turn the rows of a batch, which hold the position of their event in it first, into columns."""
         for group in self.groups.values():
             if group.device:
-                columns = list(zip(*group.device, strict=True))
-                start, end, good = self._times(columns[0], columns[1], exact)
-                rest = [
-                    column(columns[2]),
-                    column(columns[3]),
-                    *(ids(columns[i]) for i in (4, 5, 6)),
-                    column(columns[7]),
-                ]
-                part = np.stack([start, end, *rest, ids(columns[8]), column(good)])
-                group.device_parts.append(part)
-                group.rows += len(group.device)
+                at, name, kind, *numbers, graph, device = zip(*group.device, strict=True)
+                rows = column(at)
+                parts = [column(name), column(kind), *map(ids, numbers), column(graph), ids(device), good[rows]]
+                group.device_parts.append(np.stack([start[rows], end[rows], *parts]))
+                group.rows += len(rows)
                 group.device.clear()
+                self.dropped += int((~good[rows]).sum())
             if group.calls:
-                columns = list(zip(*group.calls, strict=True))
-                start, end, good = self._times(columns[0], columns[1], exact)
-                part = np.stack([start, end, column(columns[2]), ids(columns[3]), column(columns[4])])
-                group.call_parts.append(part[:, good])
+                at, name, correlation, thread = zip(*group.calls, strict=True)
+                rows = column(at)
+                part = np.stack([start[rows], end[rows], column(name), ids(correlation), column(thread)])
+                group.call_parts.append(part[:, good[rows]])
                 group.calls.clear()
-            if group.ranges:
-                columns = list(zip(*group.ranges, strict=True))
-                start, end, good = self._times(columns[0], columns[1], exact)
-                for i in np.flatnonzero(good):
-                    _, _, name, thread = group.ranges[i]
-                    group.found_ranges.append((thread == NO_ID, Range(name, int(start[i]), int(end[i]), thread)))
-                group.ranges.clear()
+                self.dropped += int((~good[rows]).sum())
+            for i, text, thread in group.ranges:
+                if good[i]:
+                    group.found_ranges.append((thread == NO_ID, Range(text, int(start[i]), int(end[i]), thread)))
+            group.ranges.clear()
 
-    def _times(self, starts: tuple[Any, ...], lengths: tuple[Any, ...], exact: bool) -> tuple[Int, Int, Any]:
-        """Start and end in ns, and which of them are usable."""
-        if exact:
-            (start, good), (length, has_length) = whole_ns(starts), whole_ns(lengths)
+    def _times(self, batch: Batch) -> tuple[Int, Int, NDArray[np.bool_]]:
+        """Start and end of each event in ns, and which of them are usable."""
+        if batch.starts is not None and batch.lengths is not None:
+            start, length = batch.starts, batch.lengths
+            good = (start != UNREADABLE) & (length != UNREADABLE)
         else:
-            start, good, scale = self._ns(starts)
-            length, has_length, _ = self._ns(lengths, scale)
-        good &= has_length
-        self.dropped += int(len(good) - good.sum())
+            start, good, scale = self._ns([event.get("ts") for event in batch.events])
+            length, has_length, _ = self._ns([event.get("dur") for event in batch.events], scale)
+            good &= has_length
         return start, start + np.maximum(length, 0), good
 
-    def _ns(self, values: tuple[Any, ...], scale: int | None = None) -> tuple[Int, Any, int]:
+    def _ns(self, values: list[Any], scale: int | None = None) -> tuple[Int, NDArray[np.bool_], int]:
         """Nanoseconds, which are usable, and how many of them a written unit is: 1000, or 1 where the file is off."""
         if not set(map(type, values)) <= {int, float}:
-            values = tuple(map(as_number, values))
+            values = list(map(as_number, values))
         written = np.array(values, dtype=np.float64)
         good = np.isfinite(written)
         if scale is None:

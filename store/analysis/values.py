@@ -6,17 +6,7 @@ import re
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-import numpy as np
-
 from store.analysis.timeline import NO_ID, Int, column
-
-
-def whole_ns(values: tuple[Any, ...]) -> tuple[Int, Any]:
-    """Times that are whole nanoseconds already; None or out of range is not usable."""
-    if None not in values and max(values) < 2**62 and min(values) > -(2**62):
-        return column(values), np.ones(len(values), dtype=bool)
-    good = [value is not None and abs(value) < 2**62 for value in values]
-    return column([v if ok else 0 for v, ok in zip(values, good, strict=True)]), np.array(good)
 
 
 def as_number(value: object) -> float | int:

@@ -267,7 +267,7 @@ def test_what_names_people_and_machines_does_not_come_along(tmp_path: Path) -> N
 def test_any_bytes_in_the_event_array_are_survived(noise: bytes) -> None:
     text = b'{"traceEvents": [\n' + noise + b',\n{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1}\n]}'
     for batch in EventStream([text]):
-        assert all(isinstance(event, dict) for event in batch)
+        assert all(isinstance(event, dict) for event in batch.events)
 
 
 @given(st.binary(max_size=300))
