@@ -114,7 +114,7 @@ async def test_a_chart_draws_its_curve_limits_and_marks() -> None:
         assert first == sorted(first, reverse=True), "a rising curve rises"
         await pilot.press("tab", "left", "left")
         assert chart.at is not None
-        assert f"{chart.at / 2:.0f}" in "".join(t for t, _ in chart.side_title().spans)
+        assert f"up {milli(round(chart.at) / 2)}" in "".join(t for t, _ in chart.side_title().spans)
 
 
 async def test_a_chart_breaks_where_values_are_missing() -> None:
