@@ -77,7 +77,6 @@ class LocalLink:
         finally:
             if process is not None:
                 _kill(process)
-                await process.wait()
         out = wire.after_mark(out)
         cut = cut_out or cut_err or len(out) > limit
         return Completed(code if code >= 0 else None, out[:limit], err, cut)

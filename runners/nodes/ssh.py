@@ -98,7 +98,7 @@ class SshLink:
     async def up(self, timeout: float | None = 15.0) -> None:
         try:
             async with asyncio.timeout(timeout):
-                while self._state is not LinkState.UP:
+                while not self._alive():
                     final = self._state in (LinkState.AUTH_NEEDED, LinkState.HOSTKEY, LinkState.CLOSED)
                     if self._error is not None and (final or not self._was_up):
                         raise self._error
@@ -106,6 +106,10 @@ class SshLink:
         except TimeoutError:
             why = self._error or NodeError("lost", f"{self.node.name}: no connection within {timeout:g} s.")
             raise why from None
+
+    def _alive(self) -> bool:
+        """Up, and not lost since: asyncssh knows a little before our keeper has had its turn."""
+        return self._dialled is not None and not self._dialled.connection.is_closed() and self._state is LinkState.UP
 
     async def _connection(self) -> asyncssh.SSHClientConnection:
         if self._state is LinkState.CONNECTING:
@@ -175,8 +179,7 @@ class SshLink:
 
     async def close(self) -> None:
         self._keeper.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._keeper
+        await asyncio.wait([self._keeper])
         if self._dialled is not None:
             self._dialled.close()
             with contextlib.suppress(TimeoutError):

@@ -105,6 +105,7 @@ async def fetch(link: Link, path: str, target: Path) -> int:
             except NodeError as e:
                 if e.kind != "lost":
                     raise
+                await asyncio.sleep(0.1)
                 await link.up(timeout=None)
                 continue
             if out.tell() < size:

@@ -22,7 +22,7 @@ async def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
     made = SshServer(tmp_path / "server")
     await made.start()
     yield made
-    await made.stop()
+    await made.end()
 
 
 class Operator:

@@ -32,7 +32,7 @@ async def server(tmp_path: Path) -> AsyncIterator[SshServer]:
     await made.start()
     made.trust()
     yield made
-    await made.stop()
+    await made.end()
 
 
 @pytest.fixture(params=["local", "ssh"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +33,7 @@ class SshServer:
         self.tunnels = 0
         self._acceptor: asyncssh.SSHAcceptor | None = None
         self._connections: set[asyncssh.SSHServerConnection] = set()
+        self._children: set[asyncio.subprocess.Process] = set()
 
     async def start(self) -> None:
         self._acceptor = await asyncssh.listen(
@@ -55,6 +57,14 @@ class SshServer:
         """Cut every connection without a word."""
         for connection in list(self._connections):
             connection.abort()
+
+    async def end(self) -> None:
+        """Stop, and end what sessions have left running."""
+        await self.stop()
+        for child in self._children:
+            if child.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
 
     def trust(self) -> None:
         """Write the present host key into known_hosts."""
@@ -85,6 +95,7 @@ class SshServer:
             cwd=self.home,
             start_new_session=True,
         )
+        self._children.add(child)
         feeding = asyncio.create_task(_feed(process, child))
         with contextlib.suppress(OSError, asyncssh.Error):
             await asyncio.gather(_copy(child.stdout, process.stdout), _copy(child.stderr, process.stderr))
