@@ -201,7 +201,9 @@ job_start() { # ID TTL_S FILES CMD SECRETS
       rm -rf -- "$new"
       exit 73
     fi
-    rm -rf -- "$new" # only the loser of a race still has it
+    one "$1/pid"
+    [ "$value" = $leader ] || wait $leader 2>/dev/null # the loser of a race: it may be writing there yet
+    rm -rf -- "$new"
   fi
   job_status "$1"
 }
