@@ -240,7 +240,9 @@ def _clock_offsets(
 ) -> list[int | None]:
     """How far each rank's ends lie from the others' in the middle: a collective ends everywhere at nearly one time."""
     first = np.where(has, end, np.iinfo(np.int64).max).min(axis=1)
-    middle = np.array([np.median((row - low)[ok]) for row, low, ok in zip(end, first, has, strict=True)])
+    after = np.sort(np.where(has, end - first[:, None], np.iinfo(np.int64).max), axis=1)
+    count, row = has.sum(axis=1), np.arange(len(end))
+    middle = (after[row, (count - 1) // 2] + after[row, count // 2]) / 2
     offsets: list[int | None] = []
     for r, mine in enumerate(ranks):
         gap = (end[:, r] - first - middle)[has[:, r]]
@@ -293,15 +295,16 @@ def _operations(
     ranks: Sequence[RankCollectives], table: Int, start: Int, end: Int, last: Int, has: np.ndarray[Any, Any]
 ) -> list[dict[str, Any]]:
     """Waiting against transfer by operation, group and size, over all ranks."""
+    length = np.where(has, end - start, 0)
+    wait = np.clip(last[:, None] - start, 0, length)
     sums: dict[tuple[str, str, int | None], list[int]] = defaultdict(lambda: [0, 0, 0])
-    for i, cells in enumerate(table.tolist()):
-        r = next(r for r, cell in enumerate(cells) if cell >= 0)
+    shown = has.argmax(axis=1).tolist()
+    waits, transfers = wait.sum(axis=1).tolist(), (length - wait).sum(axis=1).tolist()
+    for cells, r, waited, moved in zip(table.tolist(), shown, waits, transfers, strict=True):
         total = sums[ranks[r].kind[cells[r]]]
-        here = has[i]
-        wait = np.minimum(np.maximum(last[i] - start[i, here], 0), end[i, here] - start[i, here])
         total[0] += 1
-        total[1] += int(wait.sum())
-        total[2] += int((end[i, here] - start[i, here] - wait).sum())
+        total[1] += waited
+        total[2] += moved
     return [
         {
             "operation": operation,

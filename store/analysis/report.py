@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from os import cpu_count
 from pathlib import Path
@@ -18,6 +18,7 @@ from store.analysis.families import Rule
 from store.analysis.hostside import host_side, launch_delay
 from store.analysis.ingest import expand, ingest
 from store.analysis.kinds import by_kind
+from store.analysis.positions import positions
 from store.analysis.questions import questions
 from store.analysis.rank import RankView, kernel_rows, no_communication, rank_json, view
 from store.analysis.steps import find_steps, left_out, steps_json
@@ -71,6 +72,7 @@ def analyze_file(path: Path, options: Options) -> FileReport:
         shown = steps_json(seen, steps)
         rank = rank_json(seen) | {
             "collectives": collective_rows(mine),
+            "collective_positions": positions(seen, steps),
             "host": host_side(seen) | {"launch_delay": launch_delay(seen)},
             "chains": chains(seen),
             "kinds": by_kind(seen, steps, shown),
@@ -108,6 +110,7 @@ def _size(path: Path) -> int:
 
 def merge(files: Sequence[FileReport]) -> dict[str, Any]:
     """Ranks of all files into one document."""
+    counted_up = _count_up(files)
     ranks: list[dict[str, Any]] = []
     table: dict[tuple[str, bool], dict[str, Any]] = {}
     problems: list[str] = []
@@ -127,7 +130,7 @@ def merge(files: Sequence[FileReport]) -> dict[str, Any]:
     ):
         ranks[i] |= {"communication_wait_ns": wait, "wait_total_ns": total, "clock_offset_ns": offset}
     ranks.sort(key=lambda rank: (rank["rank"] is None, rank["rank"] or 0))
-    problems += _duplicates(ranks) + together.problems
+    problems += counted_up + _duplicates(ranks) + together.problems
     rows = sorted(table.values(), key=lambda row: (-row["total_ns"], row["name"]))
     report: dict[str, Any] = {
         "schema": SCHEMA,
@@ -142,6 +145,22 @@ def merge(files: Sequence[FileReport]) -> dict[str, Any]:
     report["shares"] = four_shares(report)
     report["questions"] = questions(report)
     return report
+
+
+def _count_up(files: Sequence[FileReport]) -> list[str]:
+    """Number the ranks of several nsys exports through: each knows only the devices of its own node."""
+    exports = [file for file in files if any(rank["source"] == "nsys" for rank in file.ranks)]
+    numbers = [rank["rank"] for file in exports for rank in file.ranks]
+    if len(exports) < 2 or len(set(numbers)) == len(numbers):
+        return []
+    number = 0
+    for file in exports:
+        for i, rank in enumerate(file.ranks):
+            rank |= {"rank": number, "world_size": len(numbers)}
+            file.collectives[i] = replace(file.collectives[i], rank=number, world_size=len(numbers))
+            number += 1
+    names = ", ".join(file.file for file in exports[:4])
+    return [f"nsys exports do not say their ranks: they are counted up in the order given ({names})"]
 
 
 def _kernel(row: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ to `baseTimeNanoseconds`; categories were capitalised until 2022; a graph replay
 
 from __future__ import annotations
 
+import gc
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -285,7 +286,14 @@ class _Reader:
 
 def read_torch(path: Path) -> Ingest:
     """Read one torch trace (plain or gzip). Never raises for what the file holds; OSError if it cannot be opened."""
-    return _Reader(path).read()
+    # Millions of small parsed objects, none in a cycle: looking for cycles among them costs an eighth of the time.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return _Reader(path).read()
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _timelines(file: str, group: _Rows, names: list[str], threads: list[str]) -> list[Timeline]:

@@ -14,7 +14,7 @@ from store.analysis.algebra import Cover, cover
 from store.analysis.collectives import RankCollectives, across_ranks, operation_of
 from store.analysis.report import analyze
 from store.analysis.timeline import column
-from tests.store.analysis.builder import kernel, write
+from tests.store.analysis.builder import annotation, call, kernel, write
 
 NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 NOTHING = Cover(column(), column(), column())
@@ -159,6 +159,24 @@ def test_bases_of_the_ranks_are_added_back(tmp_path: Path) -> None:
 def test_several_ranks_without_any_communication_are_a_warning(tmp_path: Path) -> None:
     report = analyze([write(tmp_path / "r0.json", [kernel("a_gemm", 0, 10)], world=8)])
     assert any("no communication kernel was recognised" in problem for problem in report["problems"])
+
+
+def test_the_position_in_a_step_tells_which_collective_is_slow(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = []
+    for i in range(3):
+        rows += [annotation("step[DECODE bs=1]", 100 * i, 20)]
+        for n, length in enumerate((2, 9, 3)):
+            rows += [call("cudaLaunchKernel", 100 * i + n, 0.5, correlation=10 * i + n)]
+            rows += [kernel(NCCL, 100 * i + 30 + 10 * n, length, correlation=10 * i + n)]
+    (rank,) = analyze([write(tmp_path / "r0.json", rows, world=2)])["ranks"]
+    assert rank["collective_positions"][0] == {
+        "kind": "decode",
+        "operation": "all_reduce",
+        "position": 1,
+        "count": 3,
+        "mean_ns": 9_000,
+        "exposed_ns": 27_000,
+    }
 
 
 @given(
