@@ -65,6 +65,8 @@ class SshServer:
             if child.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(child.pid, signal.SIGKILL)
+            # wait() would hang on a pipe that nobody reads any more
+            child._transport.close()  # type: ignore[attr-defined]  # asyncio has no public way
 
     def trust(self) -> None:
         """Write the present host key into known_hosts."""
