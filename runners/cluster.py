@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 
 from runners.nodes.clock import measure
 from runners.nodes.link import Link, NodeError, open_link
-from runners.spec import Inventory, Node
+from runners.spec import ConfigError, Inventory, Node
 from store.database import Store
 from store.records import ClockOffset, NodeState
 
@@ -32,6 +32,14 @@ def script_body(script: str) -> bytes:
     return resources.files("runners.payload").joinpath(script).read_bytes()
 
 
+def _offset_s(zone: str) -> int | None:
+    """Seconds from `date +%z` text (+0530)."""
+    if len(zone) != 5 or zone[0] not in "+-" or not zone[1:].isdigit():
+        return None
+    seconds = int(zone[1:3]) * 3600 + int(zone[3:]) * 60
+    return -seconds if zone[0] == "-" else seconds
+
+
 class Cluster:
     """Links are opened when first asked for and kept. All methods belong to one event loop."""
 
@@ -40,9 +48,30 @@ class Cluster:
         self.store = store
         self._links: dict[str, Link] = {}
         self._roots: dict[str, str] = {}
+        self._zones: dict[str, int | None] = {}
         self._pushed: set[tuple[str, str]] = set()
         self._opening: dict[str, asyncio.Lock] = {}
         self._background: set[asyncio.Task[None]] = set()
+
+    async def update(self, inventory: Inventory, *, busy: bool) -> None:
+        """Go on with another configuration; links to nodes that it changes are closed.
+
+        Raises:
+            ConfigError: it moves the store, or changes a node while a run is on.
+        """
+        if inventory.store_path != self.inventory.store_path:
+            raise ConfigError("[project] store has changed: end this owner (nothing is lost) before the next run")
+        new = {n.name: n for n in inventory.nodes}
+        stale = [name for name in self._links if self.inventory.node(name) != new.get(name)]
+        if stale and busy:
+            raise ConfigError(
+                f"nodes {', '.join(stale)} have changed in the configuration while a run is on; wait for it"
+            )
+        for name in stale:
+            await self._links.pop(name).close()
+            self._roots.pop(name, None)
+        self._pushed = {(name, path) for name, path in self._pushed if name not in stale}
+        self.inventory = inventory
 
     async def link(self, name: str) -> Link:
         """The link to a node, opened if need be. Raises NodeError with what to do next."""
@@ -56,13 +85,19 @@ class Cluster:
         if name not in self._roots:
             link = await self.link(name)
             folder = self.inventory.node(name).root
-            done = await link.run(f"mkdir -p {shlex.quote(folder)}/bin && cd {shlex.quote(folder)} && pwd -P")
-            path = done.stdout.decode(errors="replace").strip()
+            quoted = shlex.quote(folder)
+            done = await link.run(f"mkdir -p {quoted}/bin && cd {quoted} && pwd -P && date +%z")
+            path, _, zone = done.stdout.decode(errors="replace").strip().partition("\n")
+            self._zones[name] = _offset_s(zone)
             if done.exit_code != 0 or not path.startswith("/"):
                 why = done.stderr.decode(errors="replace").strip()[:200]
                 raise NodeError("space", f"{name}: cannot make {folder}: {why}. Set root = in [[nodes]].")
             self._roots[name] = path
         return self._roots[name]
+
+    def utc_offset_s(self, name: str) -> int | None:
+        """Seconds east of UTC of the node's log times; None before `root` has asked."""
+        return self._zones.get(name)
 
     async def push(self, name: str, script: str) -> str:
         """Put a payload script on the node, once for each version; its absolute path there."""

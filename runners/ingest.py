@@ -185,6 +185,7 @@ def context_of(job: Job) -> ProbeContext:
         attempt_id=job.attempt_id,
         rank=job.rank,
         engine=known.get("engine"),
+        utc_offset_s=known.get("utc_offset_s"),
     )
 
 

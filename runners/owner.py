@@ -28,7 +28,7 @@ from runners.flows.services import Services
 from runners.flows.sweep import Sweeper
 from runners.ingest import Ingest
 from runners.nodes.link import NodeError
-from runners.spec import ConfigError, Deployment, Inventory
+from runners.spec import ConfigError, Deployment, Inventory, load_inventory
 from store.database import Store, StoreError
 from store.masking import mask_text
 from store.queries import literal
@@ -51,7 +51,7 @@ class Owner:
     """Async context manager. Entering opens the store (StoreError when another owner has it) and resumes runs."""
 
     def __init__(self, inventory: Inventory) -> None:
-        self.inventory = inventory
+        self._first_inventory = inventory
         self.runs: dict[str, Active] = {}
         self.stop_asked = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()  # two benchmarks at once would measure each other
@@ -60,10 +60,10 @@ class Owner:
 
     async def __aenter__(self) -> Self:
         self.loop = asyncio.get_running_loop()
-        self.store = await asyncio.to_thread(Store.open, self.inventory.store_path)
-        self.cluster = Cluster(self.inventory, self.store)
+        self.store = await asyncio.to_thread(Store.open, self._first_inventory.store_path)
+        self.cluster = Cluster(self._first_inventory, self.store)
         self.ingest = Ingest(self.store)
-        self.services = Services(self.inventory, self.store, self.cluster, self.ingest)
+        self.services = Services(self.store, self.cluster, self.ingest)
         self.lives = Lives(self.services)
         self.sweeper = Sweeper(self.services)
         self._sweeping = asyncio.create_task(self.sweeper.run())
@@ -80,6 +80,16 @@ class Owner:
         await self.ingest.close()
         await self.cluster.close()
         await asyncio.to_thread(self.store.close)
+
+    @property
+    def inventory(self) -> Inventory:
+        """The configuration as it is now."""
+        return self.cluster.inventory
+
+    async def _reload(self) -> None:
+        """Take the configuration file as it is now: an operator edits it and runs again. Raises ConfigError."""
+        if self.inventory.path is not None:
+            await self.cluster.update(load_inventory(self.inventory.path), busy=bool(self.runs))
 
     @property
     def busy(self) -> bool:
@@ -127,6 +137,7 @@ class Owner:
     async def _carry_out(self, order: orders.AnyOrder) -> dict[str, Any]:
         match order:
             case orders.StartRun():
+                await self._reload()
                 return await self._start_run(order)
             case orders.StopRun():
                 if order.run_id not in self.runs:
@@ -135,6 +146,7 @@ class Owner:
             case orders.Resume():
                 return {"ok": True, "runs": self.resume_all()}
             case orders.Up():
+                await self._reload()
                 dep = self.inventory.deployment(order.deployment)
                 self._spawn(self._up(dep, f"up-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"))
             case orders.Down():

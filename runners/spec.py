@@ -292,6 +292,9 @@ class Inventory(Spec):
             for n in d.nodes:
                 if n not in names:
                     raise ValueError(f"deployment {d.name!r} names node {n!r}, which is not in [[nodes]]")
+            if d.nodes and d.engine == "sim" and d.topology.ranks % len(d.nodes):
+                spread = f"{d.topology.ranks} ranks do not spread evenly over {len(d.nodes)} nodes"
+                raise ValueError(f"deployment {d.name!r}: {spread}; set topology = {{ tp = ... }}")
             if d.engine != "external" and not d.nodes:
                 raise ValueError(f"deployment {d.name!r} needs nodes = [...]")
         for case in itertools.chain.from_iterable(self.cases.values()):

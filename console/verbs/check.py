@@ -48,7 +48,7 @@ async def _verdicts(inventory: Inventory, deployment: str | None) -> list[dict[s
     ):
         cluster = Cluster(inventory, store)
         try:
-            gates = await preflight(Services(inventory, store, cluster, Ingest(store)), dep)
+            gates = await preflight(Services(store, cluster, Ingest(store)), dep)
         finally:
             await cluster.close()
     rdma = await _rdma(inventory)

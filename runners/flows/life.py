@@ -25,7 +25,7 @@ ASK_EVERY_S = 1.0
 EXTERNAL_READY_S = 30.0
 LAST_WORDS_S = 5.0
 # What a fatal log event means for the attempt (names: `twinrail read --kinds`); any other is an engine crash.
-FATAL_OUTCOME = {"oom": "OOM", "engine_start_failed": "START_FAILED"}
+FATAL_OUTCOME = {"oom": "OOM", **dict.fromkeys(("engine_start_failed", "port_in_use", "start_refused"), "START_FAILED")}
 
 
 class LifeFailedError(Exception):

@@ -19,10 +19,14 @@ from store.database import Store
 class Services:
     """The owner's hands: configuration, store, links and the stream of bytes."""
 
-    inventory: Inventory
     store: Store
     cluster: Cluster
     ingest: Ingest
+
+    @property
+    def inventory(self) -> Inventory:
+        """The configuration as it is now."""
+        return self.cluster.inventory
 
     async def ask(self, node: Node, dep: Deployment, *args: str, timeout: float = 40.0) -> dict[str, Any]:
         """Answer of runners/payload/ask.py run on the node: always a dict with `ok`, and `detail` when it is not.

@@ -59,7 +59,7 @@ async def start_ranks(
             rank=c.rank,
             ttl_s=spec.ttl_s,
             started_wall_ns=time.time_ns(),
-            context=orjson.dumps({"engine": dep.engine}).decode(),
+            context=orjson.dumps({"engine": dep.engine, "utc_offset_s": cluster.utc_offset_s(name)}).decode(),
         )
         await record_job(store, job, "server", c.argv, c.env)
         await jobs.start(link, spec)

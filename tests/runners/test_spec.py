@@ -46,6 +46,10 @@ def test_first_round_cases_are_built_in_and_can_be_replaced() -> None:
         (NODE + NODE, "two nodes are called 'n1'"),
         (NODE + "[deployments.d]\nengine = 'sim'\nnodes = ['n2']\n", "names node 'n2'"),
         (NODE + "[deployments.d]\nengine = 'external'\n", "needs url"),
+        (
+            NODE + "[[nodes]]\nname='n2'\nhost='h'\n[deployments.d]\nengine = 'sim'\nnodes = ['n1', 'n2']\n",
+            "1 ranks do not spread evenly over 2 nodes",
+        ),
         (NODE + "[deployments.d]\nbase = 'x'\n", "base 'x' is not a deployment"),
         ("[deployments.a]\nbase = 'b'\n[deployments.b]\nbase = 'a'\n", "circle"),
         (NODE + "[cases.c]\nisl = 0\nosl = 1\n", "greater than 0"),
