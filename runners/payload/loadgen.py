@@ -68,7 +68,9 @@ else:
     _quick = orjson.loads  # where it is at hand, a chunk costs a sixth less
 
 SCHEMA = 1
-BEAT_S = 0.09  # between two looks at the event loop's lag, each with a flush
+FLUSH_S = 0.09  # the longest that a line waits
+BEAT_S = 0.09  # between two looks at the event loop's lag while much happens; a fifth as often while little does
+BUSY_TOKENS = 50  # a beat
 MAX_EVENT = 8 << 20  # bytes of one server-sent event; a longer one is not a token
 MAX_FILES = 65536
 MAX_POOL = 256 << 20  # bytes of prompts made ahead
@@ -523,11 +525,14 @@ class Flight:
 class Lines:
     """JSON lines on a file descriptor, gathered and written in one go."""
 
-    def __init__(self, descriptor: int) -> None:
+    def __init__(self, descriptor: int, later: Callable[[], None]) -> None:
         self._descriptor = descriptor
+        self._later = later  # called when a line begins to wait
         self._parts: List[str] = []
 
     def emit(self, record: Dict[str, Any]) -> None:
+        if not self._parts:
+            self._later()
         self._parts.append(_encode(record))
 
     def stamp(self, record: Dict[str, Any]) -> int:
@@ -632,9 +637,9 @@ class Health:
 class Load:
     """Sends the requests of a spec and writes what happens; one instance a process."""
 
-    def __init__(self, spec: Spec, lines: Lines) -> None:
+    def __init__(self, spec: Spec, descriptor: int) -> None:
         self.spec = spec
-        self.lines = lines
+        self.lines = Lines(descriptor, self._flush_later)
         self.health = Health(spec.lag_limit_ms)
         self.loop = asyncio.get_running_loop()
         self.prompts = Prompts(spec)
@@ -1017,24 +1022,32 @@ class Load:
             say(f"the client itself was saturated: {reason}")
 
     async def _heart(self) -> None:
-        """Lag samples, ticks, the stop file, and the flush that makes lines reach a reader in time."""
+        """Lag samples, ticks and the stop file. Each waking costs CPU that may be the server's, hence two paces."""
+        tokens = 0
         while True:
             before = time.monotonic()
-            await asyncio.sleep(BEAT_S)
+            busy, tokens = self.output_tokens - tokens > BUSY_TOKENS, self.output_tokens
+            pause = min(BEAT_S if busy else 5 * BEAT_S, max(self.health.due - before, 0.001))
+            await asyncio.sleep(pause)
             now = time.monotonic()
-            self.health.lag((now - before - BEAT_S) * 1e3)
+            self.health.lag((now - before - pause) * 1e3)
             if now >= self.health.due:
                 self.lines.stamp({
                     "t": "tick", "in_flight": self.in_flight, "sent": self.sent, "done": self.done,
                     "failed": self.failed, "waiting": len(self.waiting), "input_tokens": self.input_tokens,
                     "output_tokens": self.output_tokens, **self.health.tick(),
                 })  # fmt: skip
-            try:
-                self.lines.flush()
-            except OSError:  # nobody can read on; main() says why when the last flush fails as well
-                return self._finish("error")
             if self._stop_asked():
                 self._finish("stopped")
+
+    def _flush_later(self) -> None:
+        self.loop.call_later(FLUSH_S, self._flush)
+
+    def _flush(self) -> None:
+        try:
+            self.lines.flush()
+        except OSError:  # nobody can read on; main() says why when the last flush fails as well
+            self._finish("error")
 
     def _stop_asked(self) -> bool:
         return self.spec.stop_file is not None and os.path.exists(self.spec.stop_file)
@@ -1057,7 +1070,7 @@ def prepare(spec: Spec) -> None:
 
 async def generate(spec: Spec, descriptor: int) -> int:
     """Run the load of `spec`, lines to `descriptor`; returns the exit status."""
-    return await Load(spec, Lines(descriptor)).run()
+    return await Load(spec, descriptor).run()
 
 
 def main(arguments: Optional[List[str]] = None) -> int:
