@@ -92,6 +92,7 @@ _NCCL: Final = """
     via           text -
     hcas          list -    record hcas: {index, hca, port, link}
     oob           text -
+    relaxed       bool -    relaxed ordering
     netdevs       list -    record sockets
     phase         text -    record init: START, COMPLETE, DESTROY, ABORT
     comm          text -

@@ -97,6 +97,7 @@ THRESHOLD: Final = 20  # below this no guess is made
 
 def guess(head: str) -> Kind | None:
     """The kind whose sniffer is surest about the first 64 KiB of a text; None when none is."""
+    head = head.lstrip("\ufeff\r\n")
     best, score = None, THRESHOLD
     for kind in KINDS:
         found = kind.sniff(head)

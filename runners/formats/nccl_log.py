@@ -30,6 +30,7 @@ _RANK = re.compile(r"\[Rank (\d+)\] ")
 _CHANNEL = re.compile(
     r"(?:Channel|Ring) (\d+)(?:/(\d+))? : (\d+)\[(\w+)\] -> (\d+)\[(\w+)\] (?:\[(send|receive)\] )?via (\S.*)\Z"
 )
+_CHANNEL_BEGUN = re.compile(r"(?:Channel|Ring) \d+(?:/\d+)? : \d+\[")  # no list of ranks (a ring's order)
 _NET = re.compile(r"NET/(.+?)/(\d+)(?:\((\d+)\))?((?:/[\w()]+)*)\Z")
 _HCA = re.compile(r"\[(\d+)\] ?([\w.+-]+):(\d+)/(RoCE|IB)\b")
 _OOB = re.compile(r"; OOB ([^\s:]*):")
@@ -150,7 +151,7 @@ def _facts(message: str) -> Row | None:
 def _row(message: str) -> Item | None:
     if message.startswith(("Channel ", "Ring ")):
         row = _channel(message)
-        return row if row is not None or " -> " not in message else SKIP
+        return row if row is not None or not _CHANNEL_BEGUN.match(message) else SKIP
     if "ranks " in message or "nRanks" in message:
         found = _init(message)
         if found is not None:

@@ -291,10 +291,17 @@ def sniff(head: str) -> int:
     if len(cells) < 2 or "=" in lines[0] or "{" in lines[0]:
         return 0
     same = all(line.count(",") == lines[0].count(",") for line in lines)
-    marks = sum(part in text.ABSENT or bool(re.search(r"^\S+ (?:W|%|MHz|MiB)$", part)) for part in cells)
+    marks = sum(bool(_MARK.match(part)) for part in cells)
     name = lines[0].startswith(("NVIDIA", "GeForce", "Tesla", "Quadro"))
-    return 60 if same and (marks or name) else 0
+    if same and (marks or name):
+        return 60
+    bare = len(cells) > 2 and ", " in lines[0] and all(text.number(part) is not None for part in cells)
+    return 25 if same and bare else 0
 
+
+_MARK = re.compile(
+    r"\[(?:N/A|Not Supported|Unknown Error|GPU is lost)\]\Z|[\d.]+ (?:W|%|MHz|MiB)\Z|GPU-[0-9a-f-]{8,}\Z"
+)
 
 KIND: Final = Kind(
     name="nvidia_smi_csv",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,12 +73,18 @@ class FileReading:
             self.verdict = rdma.judge_evidence(self.collector.evidence(), self.events)
 
 
+# A Python dict printed into a log: 'api_key': ['x'] (names that only begin like a secret, as tokenizer, stay).
+_PRINTED = re.compile(
+    r"""(['"][\w-]*(?:api_?key|token|secret|password|credential)s?['"]: ?)(\[[^\]]*\]|'[^']*'|"[^"]*")""", re.IGNORECASE
+)
+
+
 def _masked(event: Event) -> Event:
     """The event without secrets: start-up lines print whole command lines."""
     detail = event.detail
     for name, value in detail.items():
         if isinstance(value, str):
-            detail[name] = mask_text(value)
+            detail[name] = mask_text(_PRINTED.sub(r"\1'***'", value))
     return event
 
 
