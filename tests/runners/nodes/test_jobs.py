@@ -31,6 +31,9 @@ async def until(link: Link, job_id: str, state: str, seconds: float = 10.0) -> J
     return found
 
 
+NAP = 4_000_000 + os.getpid()  # told apart from what another test worker runs
+
+
 def processes(mark: str) -> list[int]:
     """Living processes with `mark` in their command line."""
     found = []
@@ -116,43 +119,43 @@ async def test_a_request_that_is_cut_short_does_nothing(near: Link) -> None:
 
 
 async def test_stop_ends_the_whole_group_and_keeps_the_exit_code(link: Link) -> None:
-    await jobs.start(link, shell("g", "trap 'echo bye; exit 9' TERM; sleep 4711.1 & while :; do sleep 0.05; done"))
+    await jobs.start(link, shell("g", f"trap 'echo bye; exit 9' TERM; sleep {NAP}.1 & while :; do sleep 0.05; done"))
     await asyncio.sleep(0.2)
     done = await jobs.stop(link, "g", 5)
     assert (done.state, done.exit_code, done.why) == ("exited", 9, "stopped")
-    assert processes("4711.1") == []
+    assert processes(f"{NAP}.1") == []
     assert (await jobs.stop(link, "g", 5)).exit_code == 9  # again: nothing happens
 
 
 async def test_stop_kills_what_does_not_listen_and_what_went_its_own_way(link: Link) -> None:
-    text = "trap '' TERM; setsid sleep 4711.2 & (trap '' TERM; sleep 4711.2) & while :; do sleep 0.05; done"
+    text = f"trap '' TERM; setsid sleep {NAP}.2 & (trap '' TERM; sleep {NAP}.2) & while :; do sleep 0.05; done"
     await jobs.start(link, shell("deaf", text))
     await asyncio.sleep(0.3)
-    assert len(processes("sleep\x004711.2")) == 2
+    assert len(processes(f"sleep\x00{NAP}.2")) == 2
     done = await jobs.stop(link, "deaf", 0.5)
     assert (done.state, done.exit_code, done.why) == ("exited", 137, "stopped")
-    assert processes("4711.2") == []
+    assert processes(f"{NAP}.2") == []
 
 
 async def test_what_a_job_leaves_behind_is_ended_with_it(link: Link) -> None:
-    await jobs.start(link, shell("left", "sleep 4711.3 & exit 0"))
+    await jobs.start(link, shell("left", f"sleep {NAP}.3 & exit 0"))
     assert (await until(link, "left", "exited")).exit_code == 0
     end = time.monotonic() + 8
-    while processes("4711.3"):
+    while processes(f"{NAP}.3"):
         assert time.monotonic() < end
         await asyncio.sleep(0.1)
 
 
 async def test_time_to_live_is_held_by_the_node_alone(near: Link) -> None:
-    await jobs.start(near, shell("short", "sleep 4711.4", ttl_s=1))
-    await jobs.start(near, shell("longer", "sleep 4711.5", ttl_s=1))
+    await jobs.start(near, shell("short", f"sleep {NAP}.4", ttl_s=1))
+    await jobs.start(near, shell("longer", f"sleep {NAP}.5", ttl_s=1))
     extended = await jobs.extend(near, ["longer", "unheard-of"], 60)
     assert extended["longer"].expires_s is not None
     assert extended["longer"].expires_s > time.time() + 50
     await near.close()  # nobody is connected while it happens
     await asyncio.sleep(3.5)
-    assert processes("4711.4") == []
-    assert len(processes("sleep\x004711.5")) == 1
+    assert processes(f"{NAP}.4") == []
+    assert len(processes(f"sleep\x00{NAP}.5")) == 1
     again = open_link(near.node)
     found = await jobs.status(again, ["short", "longer"])
     assert (found["short"].state, found["short"].exit_code, found["short"].why) == ("exited", 143, "expired")
@@ -162,19 +165,19 @@ async def test_time_to_live_is_held_by_the_node_alone(near: Link) -> None:
 
 
 async def test_a_job_killed_from_outside_is_gone_and_its_rest_is_ended(near: Link) -> None:
-    found = await jobs.start(near, shell("hit", "sleep 4711.6"))
+    found = await jobs.start(near, shell("hit", f"sleep {NAP}.6"))
     assert found.pid is not None
     await asyncio.sleep(0.2)
     os.kill(found.pid, signal.SIGKILL)  # the leader alone: its child would stay
     assert (await until(near, "hit", "gone")).exit_code is None
     end = time.monotonic() + 8
-    while processes("4711.6"):
+    while processes(f"{NAP}.6"):
         assert time.monotonic() < end
         await asyncio.sleep(0.1)
 
 
 async def test_a_reused_pid_is_not_the_job(near: Link) -> None:
-    found = await jobs.start(near, shell("old", "sleep 4711.7"))
+    found = await jobs.start(near, shell("old", f"sleep {NAP}.7"))
     await jobs.stop(near, "old", 1)
     folder = Path(found.folder or "")
     (folder / "rc").unlink()
@@ -185,7 +188,7 @@ async def test_a_reused_pid_is_not_the_job(near: Link) -> None:
 
 
 async def test_a_job_of_an_earlier_boot_is_gone(near: Link) -> None:
-    found = await jobs.start(near, shell("boot", "sleep 4711.8"))
+    found = await jobs.start(near, shell("boot", f"sleep {NAP}.8"))
     boot = Path(found.folder or "") / "boot_id"
     real = boot.read_text()
     boot.write_text("00000000-0000-0000-0000-000000000000\n")
@@ -198,7 +201,7 @@ async def test_a_job_of_an_earlier_boot_is_gone(near: Link) -> None:
 async def test_listing_and_reaping(link: Link) -> None:
     assert await jobs.list_jobs(link) == {}
     await jobs.start(link, shell("done", "exit 0"))
-    await jobs.start(link, shell("busy", "sleep 4711.9"))
+    await jobs.start(link, shell("busy", f"sleep {NAP}.9"))
     await until(link, "done", "exited")
     assert {j: s.state for j, s in (await jobs.list_jobs(link)).items()} == {"done": "exited", "busy": "running"}
     assert await jobs.reap(link, "done")
