@@ -55,6 +55,7 @@ class Ingest:
         self.on_records: list[Callable[[list[Record]], None]] = []
         self._tailers: dict[str, Tailer] = {}
         self._pumps: dict[str, asyncio.Task[None]] = {}
+        self._taking: set[asyncio.Task[None]] = set()
 
     def follow(self, link: Link, job: Job) -> Feed:
         """Tail a job from the last committed offset on. Following it twice gives the same feed."""
@@ -79,7 +80,7 @@ class Ingest:
         """End all pumps. Rows not yet committed are read again next time."""
         for pump in self._pumps.values():
             pump.cancel()
-        await asyncio.gather(*self._pumps.values(), return_exceptions=True)
+        await asyncio.gather(*self._pumps.values(), *self._taking, return_exceptions=True)
         for tailer in self._tailers.values():
             tailer.close()
         self._pumps.clear()
@@ -97,8 +98,13 @@ class Ingest:
             feed = self.feeds.get(chunk.job_id)
             if feed is None:
                 continue
+            taking = asyncio.create_task(self._take(tailer, feed, chunk))
+            self._taking.add(taking)
+            taking.add_done_callback(self._taking.discard)
             try:
-                await self._take(tailer, feed, chunk)
+                await asyncio.shield(
+                    taking
+                )  # a commit that has begun cannot be taken back: it is waited for in `close`
             except StoreError as e:  # disk full and the like: the bytes stay on the node and are read again
                 log.error("cannot store %s/%s at %d: %s", chunk.job_id, chunk.stream, chunk.offset, e)  # noqa: TRY400
                 await asyncio.sleep(1.0)
