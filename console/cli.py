@@ -47,11 +47,14 @@ def demo(
     headless: Annotated[bool, typer.Option(help="run the tour without the console and print its summary")] = False,
     as_json: AsJson = False,
     keep: Annotated[bool, typer.Option(help="leave the embedded lab up")] = False,
+    scenario: Annotated[
+        str, typer.Option(help="what goes wrong: idle-rail, slow-rank, kv-pressure, oom-at-48, crash, hang ...")
+    ] = "healthy",
 ) -> None:
     """Embedded two-node lab and the console: no GPU, no root, no sshd. Everything it shows is simulated."""
     from console.verbs.demo import run_demo
 
-    _leave(run_demo(headless=headless, as_json=as_json, keep=keep))
+    _leave(run_demo(headless=headless, as_json=as_json, keep=keep, scenario=scenario))
 
 
 @app.command()

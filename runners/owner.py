@@ -36,6 +36,7 @@ from store.records import Note, Order, Run
 
 log = logging.getLogger("twinrail.owner")
 
+STORE_RETRY_S = 10.0
 CRASHED_FLOW = "an error of twinrail itself ended this; see owner.log"
 
 
@@ -217,19 +218,30 @@ class Owner:
         self.runs[run.run_id] = Active(flow, task)
 
     async def _run(self, flow: RunFlow) -> None:
-        """The boundary where a defect of ours becomes an event instead of a dead owner."""
+        """Carry a run out; the boundary where a defect of ours becomes an event instead of a dead owner."""
         run_id = flow.row.run_id
         try:
             async with self._one_at_a_time:
-                await flow.run()
-        except asyncio.CancelledError:
-            raise
-        except Exception:
-            log.exception("run %s", run_id)
-            row = replace(flow.row, state="done", outcome="CLIENT_ERROR", detail=CRASHED_FLOW)
-            await self.store.commit([replace(row, ended_wall_ns=time.time_ns())])
+                await self._carry(flow)
         finally:
             self.runs.pop(run_id, None)
+
+    async def _carry(self, flow: RunFlow) -> None:
+        run_id = flow.row.run_id
+        while True:
+            try:
+                await flow.run()
+            except (
+                StoreError
+            ) as e:  # a full disk: what is on the nodes stays there, and the run goes on from the journal
+                log.error("run %s waits for the store: %s", run_id, e)  # noqa: TRY400 - the text says it all
+                await asyncio.sleep(STORE_RETRY_S)
+            except Exception:
+                log.exception("run %s", run_id)
+                await flow.give_up(CRASHED_FLOW)
+                return
+            else:
+                return
 
     def _take_over_servers(self) -> None:
         """Servers that an earlier owner left up without a run: watched again, so that `down` finds them."""

@@ -24,6 +24,7 @@ class Place:
 
     config: Path | None = None
     demo: bool = False
+    scenario: str | None = None  # of the embedded lab; None takes the lab as it runs
 
     def inventory(self) -> Inventory:
         """The configuration; with `demo` that of the embedded lab, started if need be. Raises ConfigError, LabError."""
@@ -32,10 +33,11 @@ class Place:
         if self.demo:
             if self.config is not None:
                 raise ConfigError("--demo brings its own configuration; leave out --config")
-            from runners.lab.control import start
+            from runners.lab.control import find, start
 
             folder = demo_folder()
-            start(folder)
+            if self.scenario is not None or find(folder) is None:
+                start(folder, self.scenario or "healthy")
             return load_inventory(folder / "twinrail.toml")
         return load_inventory(self.config or default_config())
 

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 TOUR = "tour"
 
 
-def run_demo(*, headless: bool, as_json: bool, keep: bool) -> int:
+def run_demo(*, headless: bool, as_json: bool, keep: bool, scenario: str) -> int:
     """Exit code of the tour, or of the console."""
     from runners.lab.control import stop
 
     say("starting the embedded lab: two nodes on this machine, everything simulated")
-    inventory = Place(demo=True).inventory()
+    inventory = Place(demo=True, scenario=scenario).inventory()
     try:
         if headless:
             return run_async(_tour(inventory, as_json=as_json))

@@ -64,6 +64,12 @@ class RunFlow:
         await self._state("done", ended_wall_ns=time.time_ns())
         return self.row
 
+    async def give_up(self, detail: str) -> None:
+        """End a run that a defect of ours has broken: servers and probes stopped, every attempt with its reason."""
+        await self._close_attempts("CLIENT_ERROR", detail)
+        await self._clean_up()
+        await self._state("done", outcome="CLIENT_ERROR", detail=detail, ended_wall_ns=time.time_ns())
+
     async def _outcome(self) -> tuple[str, str]:
         try:
             return await self._work()
