@@ -111,13 +111,14 @@ class ParquetTables:
 def read_nsys(path: Path) -> Ingest:
     """Read one SQLite export or Parquet folder; what cannot be read costs a sentence."""
     tables: SqliteTables | ParquetTables
-    broken: type[Exception]
+    # A damaged page may hold anything where a number or a text should be.
+    broken: tuple[type[Exception], ...] = (sqlite3.Error, ValueError, TypeError, OverflowError)
     if path.is_dir():
         import duckdb
 
-        tables, broken = ParquetTables(path), duckdb.Error
+        tables, broken = ParquetTables(path), (*broken, duckdb.Error)
     else:
-        tables, broken = SqliteTables(path), sqlite3.Error
+        tables = SqliteTables(path)
     try:
         return _Export(path.name, tables, broken).read()
     except broken as error:
@@ -130,7 +131,7 @@ def read_nsys(path: Path) -> Ingest:
 class _Export:
     file: str
     tables: Tables
-    broken: type[Exception]
+    broken: tuple[type[Exception], ...]
     names: dict[str, int] = field(default_factory=dict)
     threads: dict[int, int] = field(default_factory=dict)
     found: Ingest = field(default_factory=Ingest)
@@ -224,7 +225,7 @@ class _Export:
         batches: list[Int] = []
         try:
             batches.extend(np.array(batch, dtype=np.int64) for batch in self.tables.rows(sql))
-        except (self.broken, OverflowError, ValueError, TypeError) as error:
+        except self.broken as error:
             self.found.problems.append(f"{table} breaks off ({str(error)[:120]}); what came before is analysed")
         return batches
 
@@ -243,7 +244,7 @@ class _Export:
                 some = ", ".join(map(str, wanted[at : at + 500]))
                 for batch in self.tables.rows(f"SELECT id, value FROM StringIds WHERE id IN ({some})"):
                     texts.update(batch)
-        return {i: self._name(texts.get(i, f"<string {i}>")) for i in wanted}
+        return {i: self._name(str(texts.get(i, f"<string {i}>"))) for i in wanted}
 
     def _calls(self) -> HostCalls:
         has = self.tables.columns(_RUNTIME)

@@ -56,7 +56,6 @@ _CODES: Final = {
 _ASCEND_TASKS: Final = re.compile(
     r"AI_?C(?:ORE|PU)|AI_?VECTOR|MIX_AI|AIV|AIC|HCCL|COMMUNICATION|SDMA|MEMCPY|FFTS|DSA", re.I
 )
-_ROCM_COPY: Final = re.compile(r"MEMORY_COPY_")
 _MERGED: Final = re.compile(r"^\[([^\]]{1,40})\]")
 _NS_EPOCH: Final = 1e17
 """No microsecond count of our era is above this; nanosecond counts are."""
@@ -112,7 +111,7 @@ class _Reader:
         return found
 
     def _collect(self, events: list[Event]) -> None:
-        names, threads = self.names, self.threads
+        names = self.names
         group, label = self._group(None), None
         for i, event in enumerate(events):
             cat = event.get("cat")
@@ -137,7 +136,7 @@ class _Reader:
             if name.__class__ is not str:
                 name = str(name)
             if code == _CALL:
-                thread = threads.setdefault((pid, event.get("tid")), len(threads))
+                thread = self._thread(pid, event.get("tid"))
                 name_id = names.setdefault(name, len(names))
                 group.calls.append((i, name_id, args.get("correlation"), thread))
             elif code < _CALL:
@@ -161,7 +160,7 @@ class _Reader:
                     self._speed(args, event.get("dur"))
                 group.device.append(row)
             else:
-                thread = threads.setdefault((pid, event.get("tid")), len(threads)) if code == _RANGE else NO_ID
+                thread = self._thread(pid, event.get("tid")) if code == _RANGE else NO_ID
                 group.ranges.append((i, name, thread))
 
     def _other_code(self, cat: object, args: dict[str, Any]) -> int | None:
@@ -171,6 +170,12 @@ class _Reader:
         if isinstance(task, str) and _ASCEND_TASKS.search(task):
             return MEMCPY if re.search("SDMA|MEMCPY", task, re.I) else KERNEL
         return None
+
+    def _thread(self, pid: Any, tid: Any) -> int:
+        try:
+            return self.threads.setdefault((pid, tid), len(self.threads))
+        except TypeError:  # a list or an object where a number belongs
+            return self.threads.setdefault((str(pid), str(tid)), len(self.threads))
 
     def _group(self, label: str | None) -> _Rows:
         return self.groups.setdefault(label, _Rows())

@@ -52,7 +52,7 @@ def test_steps_from_nvtx_by_text_or_by_id(tmp_path: Path) -> None:
     launches = [
         {"start": 100 * i, "end": 100 * i + 5, "globalTid": PID + 9, "correlationId": i, "nameId": 2} for i in (1, 2)
     ]
-    ranges = [
+    ranges: list[dict[str, Any]] = [
         {"start": 90, "end": 150, "eventType": 59, "globalTid": PID + 9, "text": None, "textId": 4},
         {
             "start": 190,
@@ -64,7 +64,7 @@ def test_steps_from_nvtx_by_text_or_by_id(tmp_path: Path) -> None:
         },
         {"start": 191, "end": 192, "eventType": 59, "globalTid": PID + 9, "text": "aten::mm", "textId": None},
     ]
-    tables = {
+    tables: dict[str, list[dict[str, Any]]] = {
         "CUPTI_ACTIVITY_KIND_KERNEL": kernels((1, 1_000, 1_010), (1, 1_020, 1_030)),
         "CUPTI_ACTIVITY_KIND_RUNTIME": launches,
         "NVTX_EVENTS": ranges,
@@ -118,7 +118,7 @@ def test_a_parquet_folder_gives_what_its_sqlite_twin_gives(name: str, tmp_path: 
 
 def test_dropped_events_are_told_without_paths(tmp_path: Path) -> None:
     said = "CUDA events were dropped, see /home/someone/secret/log for 'node7'"
-    tables = {
+    tables: dict[str, list[dict[str, Any]]] = {
         "CUPTI_ACTIVITY_KIND_KERNEL": kernels((1, 10, 20)),
         "DIAGNOSTIC_EVENT": [{"severity": 2, "text": said}, {"severity": 1, "text": "fine"}],
         "StringIds": STRINGS,
@@ -131,7 +131,7 @@ def test_dropped_events_are_told_without_paths(tmp_path: Path) -> None:
 
 
 def test_the_environment_of_the_profiled_process_is_never_read(tmp_path: Path) -> None:
-    tables = {
+    tables: dict[str, list[dict[str, Any]]] = {
         "CUPTI_ACTIVITY_KIND_KERNEL": kernels((1, 10, 20)),
         "META_DATA_CAPTURE": [{"name": "PROCESS_0:ENVIRONMENT_VARIABLE", "value": "HF_TOKEN=hf_secret"}],
         "StringIds": [*STRINGS, {"id": 99, "value": "HF_TOKEN=hf_secret"}],

@@ -277,3 +277,42 @@ def test_any_bytes_as_a_file_are_survived(tmp_path_factory: pytest.TempPathFacto
     path.write_bytes(b"\x1f\x8b" + noise)
     assert isinstance(b"".join(Packed(path)), bytes)
     assert analyze([path])["ranks"] == []
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.sampled_from([2**80, -1, 0, "7"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=4,
+)
+KEYS = ["device", "stream", "correlation", "bytes", "Collective name", "Seq", "In msg nelems", "dtype", "kind"]
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"ph": st.just("X"), "cat": st.sampled_from(["kernel", "gpu_memcpy", "cuda_runtime", "user_annotation"])},
+            optional={
+                "name": ANYTHING | st.sampled_from(["step[DECODE bs=1]", "cudaGraphLaunch", "ncclDevKernel_AllReduce"]),
+                "ts": ANYTHING | st.integers(0, 1000),
+                "dur": ANYTHING | st.integers(0, 1000),
+                "pid": ANYTHING,
+                "tid": ANYTHING,
+                "args": ANYTHING | st.dictionaries(st.sampled_from(KEYS), ANYTHING | st.integers(0, 3), max_size=5),
+            },
+        ),
+        max_size=6,
+    )
+)
+@settings(max_examples=120, deadline=None)
+def test_any_value_in_any_field_is_survived(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[dict[str, Any]]
+) -> None:
+    path = write(tmp_path_factory.mktemp("v") / "t.json", rows, world=2)
+    for rank in analyze([path, path])["ranks"]:
+        rest = ("overlap_ns", "communication_exposed_ns", "copy_exposed_ns", "idle_ns")
+        assert sum(rank["compute_ns"].values()) + sum(rank[part] for part in rest) == rank["wall_ns"]
