@@ -139,6 +139,9 @@ class EventStream:
         try:
             events: list[Event] = orjson.loads(text)
         except orjson.JSONDecodeError:
+            events = []
+        if len(events) != len(spans):
+            # Something is damaged, or an object that nobody wants stuck to one that is wanted.
             text = b""
             read = [_one(data, span) for span in spans]
             pieces = [piece for piece, event in zip(pieces, read, strict=True) if event is not None]

@@ -140,7 +140,7 @@ def merge(files: Sequence[FileReport]) -> dict[str, Any]:
         "unmatched": [_kernel(row) for row in rows if not row["matched"]],
         "stragglers": together.stragglers,
         "collectives": together.operations,
-        "problems": problems,
+        "problems": list(dict.fromkeys(problems)),
     }
     report["shares"] = four_shares(report)
     report["questions"] = questions(report)

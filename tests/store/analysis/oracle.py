@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 COMMUNICATION = "Communication"
 
@@ -39,3 +40,33 @@ def split(events: list[Event], start: int, end: int) -> dict[str, int | dict[str
         else:
             parts["idle_ns"] += 1
     return {"wall_ns": end - start, "compute_ns": compute, **parts}
+
+
+def sweep(events: list[Event]) -> dict[str, int | dict[str, int]]:
+    """The same split for real captures: each stretch between two neighbouring event edges is judged by itself."""
+    edges = sorted({edge for event in events for edge in (event.start, event.end)})
+    waiting = sorted(range(len(events)), key=lambda i: events[i].start)
+    running: list[int] = []
+    compute: dict[str, int] = {}
+    parts = {"overlap_ns": 0, "communication_exposed_ns": 0, "copy_exposed_ns": 0, "idle_ns": 0}
+    place = 0
+    for start, end in pairwise(edges):
+        while place < len(waiting) and events[waiting[place]].start <= start:
+            running.append(waiting[place])
+            place += 1
+        running = [i for i in running if events[i].end > start]
+        kernels = [i for i in running if events[i].kind == "kernel"]
+        computing = [i for i in kernels if events[i].family != COMMUNICATION]
+        length = end - start
+        if computing and len(computing) < len(kernels):
+            parts["overlap_ns"] += length
+        elif computing:
+            owner = min(computing, key=lambda i: (events[i].start, events[i].stream, i))
+            compute[events[owner].family] = compute.get(events[owner].family, 0) + length
+        elif kernels:
+            parts["communication_exposed_ns"] += length
+        elif running:
+            parts["copy_exposed_ns"] += length
+        else:
+            parts["idle_ns"] += length
+    return {"wall_ns": edges[-1] - edges[0], "compute_ns": compute, **parts}

@@ -6,13 +6,17 @@ Where a public tool gives another number, the reason stands beside the figure.
 from __future__ import annotations
 
 import gzip
+import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from store.analysis.families import family_of
 from store.analysis.report import analyze
 from tests.store.analysis.builder import TRACES
+from tests.store.analysis.oracle import Event, sweep
 
 
 def only_rank(name: str) -> dict[str, Any]:
@@ -96,6 +100,36 @@ def test_two_of_128_ranks_wait_for_each_other() -> None:
         assert 0 < rank["communication_wait_ns"] <= rank["communication_exposed_ns"]
     assert sum(row["last"] for row in report["stragglers"]) == 10
     assert any("2 of 128 ranks" in problem for problem in report["problems"])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "h800-deepseek-train.json.gz",
+        "a100-rank-0.json.gz",
+        "vllm-b200-tp8-rank0.json.gz",
+        "vllm-mi300x-decode-rank0.json.gz",
+        "sglang-mi300x-TP-0-DECODE.trace.json.gz",
+        "mi250-toy.json.gz",
+    ],
+)
+def test_every_part_of_a_real_trace_is_what_a_plain_reading_of_the_json_gives(name: str) -> None:
+    rank = only_rank(name)
+    document = json.loads(gzip.decompress((TRACES / name).read_bytes()), parse_float=Decimal)
+    kinds = {"kernel": "kernel", "gpu_memcpy": "memcpy", "gpu_memset": "memset"}
+    events = [
+        Event(
+            int(e["ts"] * 1000),
+            int((e["ts"] + e["dur"]) * 1000),
+            kinds[e["cat"]],
+            family_of(e["name"]),
+            e["args"]["stream"],
+        )
+        for e in document["traceEvents"]
+        if e.get("cat") in kinds
+    ]
+    plain = sweep(events)
+    assert {key: rank[key] for key in plain} == plain
 
 
 @pytest.fixture

@@ -164,6 +164,20 @@ def test_nanoseconds_of_old_absolute_times_survive(tmp_path: Path) -> None:
     assert (events_read.end - events_read.start).tolist() == [13, 4900, 1000]
 
 
+def test_old_times_survive_where_some_events_are_set_apart_differently(tmp_path: Path) -> None:
+    """libkineto writes its metadata events with other line breaks than the rest."""
+    rows = [
+        f'{{"ph": "X", "cat": "kernel", "name": "a_gemm", "ts": {1712195495505582 + i}.123, "dur": 0.5}}'
+        for i in range(9)
+    ]
+    rows[4] += ',\n  {"ph": "M", "name": "process_name", "ts": 1712195495505582.1, "pid": 0}'
+    path = tmp_path / "old.json"
+    path.write_text('{"traceEvents": [\n' + ",\n".join(rows) + "\n]}")
+    read = read_torch(path)
+    assert read.problems == []
+    assert read.timelines[0].events.start.tolist() == [(1712195495505582 + i) * 1000 + 123 for i in range(9)]
+
+
 @given(st.integers(0, 8_000_000_000_000_000), st.integers(0, 10_000_000))
 @settings(max_examples=60, deadline=None)
 def test_relative_times_keep_every_nanosecond(
