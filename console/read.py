@@ -18,6 +18,7 @@ from runners.gates import rdma
 from runners.importing.reading import FileReading, UnknownKindError, combined_verdict, open_file
 
 SHOWN_ROWS = 20
+BATCH = 1000  # rows in memory at a time
 EXIT_DONE, EXIT_NEGATIVE, EXIT_USAGE = 0, 1, 2
 
 
@@ -93,15 +94,15 @@ def _write_json(readings: Iterable[FileReading]) -> None:
 
 
 def _write_rows(item: FileReading, out: TextIO) -> None:
-    batch: list[str] = []
-    first = True
+    batch: list[dict[str, Any]] = []
+    comma = ""
     for row in item.rows():
-        batch.append(_dumps(row))
-        if len(batch) >= 2000:
-            out.write(("" if first else ",") + ",".join(batch))
-            batch, first = [], False
+        batch.append(row)
+        if len(batch) >= BATCH:
+            out.write(comma + _dumps(batch)[1:-1])
+            batch, comma = [], ","
     if batch:
-        out.write(("" if first else ",") + ",".join(batch))
+        out.write(comma + _dumps(batch)[1:-1])
 
 
 def _write_text(readings: Iterable[FileReading]) -> None:

@@ -9,27 +9,52 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from runners.formats import nccl_errors, nccl_log, sglang_log, torch_log, vllm_log
-from runners.formats.base import Event, Item, Kind, columns
+from runners.formats.base import Event, Item, Kind, Row, columns
 from runners.formats.log_events import NAMES as LOG_EVENTS
 
 LineParser = Callable[[str], Item | None]
 
 
-def _items(lines: Iterable[str], own: LineParser) -> Iterator[Item]:
-    """Items of a log. HTTP access lines, the bulk of a busy server's log, are dropped at once."""
+_DIGITS: Final = b"0123456789"
+_MAX_DULL: Final = 20_000
+
+
+def _no_row(_: str) -> None:
+    """No fast way to a row."""
+
+
+def _items(lines: Iterable[str], own: LineParser, fast: Callable[[str], Row | None] = _no_row) -> Iterator[Item]:
+    """Items of a log. HTTP access lines, the bulk of a busy server's log, are dropped at once, and so are lines that
+    differ only in digits from one that held nothing.
+    """
     in_service = False
     waits: list[Event] = []
+    dull: set[bytes] = set()
     nccl = nccl_log.parse_line
     for line in lines:
+        row = fast(line)
+        if row is not None:
+            if waits and row.get("generation_tps"):
+                waits = _resumed(waits)
+            yield row
+            continue
         if " HTTP/1." in line and '" 200' in line:
             continue
-        item = None
-        if "NCCL" in line or "NET/" in line or "NVSHMEM" in line or "nvshmem" in line or "Channel " in line:
-            item = nccl(line)
-        if item is None:
+        if "throughput" in line and "NCCL" not in line:
             item = own(line)
-            if item is None:
+        else:
+            shape = line.encode("utf-8", "replace").translate(None, _DIGITS)
+            if shape in dull:
                 continue
+            item = None
+            if "NCCL" in line or "NET/" in line or "NVSHMEM" in line or "nvshmem" in line or "Channel " in line:
+                item = nccl(line)
+            if item is None:
+                item = own(line)
+            if item is None and len(dull) < _MAX_DULL and "rrno" not in line:  # an errno's digits do matter
+                dull.add(shape)
+        if item is None:
+            continue
         if isinstance(item, Event):
             if item.name == "ready":
                 in_service = True
@@ -37,20 +62,25 @@ def _items(lines: Iterable[str], own: LineParser) -> Iterator[Item]:
                 item.detail["in_service"] = in_service
                 waits = [*waits[-15:], item]
         elif waits and isinstance(item, dict) and item.get("generation_tps"):
-            for wait in waits:  # tokens flow again: it was a long pause (a profile being written), no hang
-                wait.detail["resumed"] = True
-            waits = []
+            waits = _resumed(waits)
         yield item
+
+
+def _resumed(waits: list[Event]) -> list[Event]:
+    """Tokens flow again: it was a long pause (a profile being written), no hang."""
+    for wait in waits:
+        wait.detail["resumed"] = True
+    return []
 
 
 def parse_vllm(lines: Iterable[str]) -> Iterator[Item]:
     """A vLLM server log."""
-    return _items(lines, vllm_log.parse_line)
+    return _items(lines, vllm_log.parse_line, vllm_log.fast_row)
 
 
 def parse_sglang(lines: Iterable[str]) -> Iterator[Item]:
     """An SGLang server log."""
-    return _items(lines, sglang_log.parse_line)
+    return _items(lines, sglang_log.parse_line, sglang_log.fast_row)
 
 
 def parse_nccl(lines: Iterable[str]) -> Iterator[Item]:
@@ -180,7 +210,7 @@ _SGLANG: Final = """
 """
 _EVENTS: Final = ("start_stage", "ready", *LOG_EVENTS, *nccl_errors.NAMES)
 
-_ACCESS: Final = b'HTTP/1.1" 200 OK'
+_ACCESS: Final = b'" 200 OK'  # uvicorn's `"GET /health HTTP/1.1" 200 OK'
 KIND_VLLM: Final = Kind(
     "vllm_log",
     "vLLM server log",

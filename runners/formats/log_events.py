@@ -188,13 +188,26 @@ _HINT = re.compile(
 )
 
 
+_RULE_OF: Final[dict[bytes, Rule]] = {}  # the rule of a text without its digits: a flood is matched once
+_MAX_SHAPES: Final = 4096
+
+
 def event_of(text: str, prefix: Prefix | None = None, time: str | None = None, rank: int | None = None) -> Event | None:
     """The event of one message (prefixes and the logger's own header already taken off), or None."""
     if _HINT.search(text) is None:
         return None
+    shape = text.encode("utf-8", "replace").translate(None, b"0123456789")
+    known = _RULE_OF.get(shape)
+    if known is not None:
+        match = known.pattern.search(text)
+        if match is not None:
+            return _event(known, match, text, prefix, time, rank)
     for rule in RULES:
         match = rule.pattern.search(text)
         if match is not None:
+            if len(_RULE_OF) >= _MAX_SHAPES:
+                _RULE_OF.clear()
+            _RULE_OF[shape] = rule
             return _event(rule, match, text, prefix, time, rank)
     return None
 

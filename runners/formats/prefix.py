@@ -56,8 +56,25 @@ def global_rank(ranks: dict[str, int] | None) -> int | None:
     return ranks.get("tp")
 
 
+_SEEN: Final[dict[str, Prefix]] = {}  # one process prints the same prefix a million times
+_MAX_SEEN: Final = 4096
+
+
 def peel(line: str) -> tuple[Prefix | None, str]:
-    """Prefix (None when the line has none) and what is left of the line."""
+    """Prefix (None when the line has none; do not change it) and what is left of the line."""
+    if line[:1] == "(" and (end := line.find(") ") + 2) > 1:
+        known = _SEEN.get(line[:end])
+        if known is not None and line[end : end + 1].isupper() and not line.endswith("]"):
+            return known, line[end:]
+    prefix, rest = _peeled(line)
+    if prefix is not None and rest[:1].isupper() and line[:1] == "(" and line.find(") ") + 2 == len(line) - len(rest):
+        if len(_SEEN) >= _MAX_SEEN:
+            _SEEN.clear()
+        _SEEN[line[: len(line) - len(rest)]] = prefix
+    return prefix, rest
+
+
+def _peeled(line: str) -> tuple[Prefix | None, str]:
     repeated = None
     if line.endswith("cluster]") or "[repeated " in line:
         repeated = _REPEATED.search(line)

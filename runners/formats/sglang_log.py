@@ -20,6 +20,7 @@ from runners.formats.torch_log import torch_header
 _HEADER = re.compile(
     r"\[?((?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d(?:[.,]\d+)?)((?: [A-Z]{2,4}\d+)*)\] ?|\[gpu(?:_id)?=(\d+)\] ?"
 )
+_OWN_HEADER = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _HEAD = re.compile(r"(Prefill|Decode) batch(?: ?\[(\d+)\])?[.,:]? ?")
 _OLD = re.compile(r"new fill batch\. |(?=#running-req: \d+, #token: )")
 
@@ -62,79 +63,120 @@ _INTS: Final = frozenset(column for key, column in _KEYS.items() if key.startswi
 _GRAPHS: Final = {"cuda graph", "cpu graph", "npu graph", "hip graph", "xpu graph", "musa graph"}
 
 
-def _pairs(body: str, row: Row) -> Item:
-    """The `key: value` list of a batch line."""
-    extra: dict[str, Value] = {}
-    for part in body.rstrip(", ").split(", "):
-        key, colon, value = part.partition(": ")
-        if not colon:
-            return SKIP
-        column = _KEYS.get(key)
-        if column is not None:
-            value = value.rstrip(",.")
-            found = cells.number(value[:-1]) if value.endswith("%") else cells.number(value)
-            if found is None:
-                if column in _INTS or column in {"kv_usage", "generation_tps", "prompt_tps"}:
-                    return SKIP
-                extra[key] = value
-                continue
-            row[column] = round(found / 100, 6) if value.endswith("%") else found
-        elif key in _GRAPHS:
-            if value not in ("True", "False"):
-                extra[key] = value
-            else:
-                row["graph"] = value == "True"
-                row["graph_device"] = key.split(" ")[0]
-        else:
-            extra[key] = cells.cell(value)
-    if "running" not in row or any(column in row and not isinstance(row[column], int) for column in _INTS):
-        return SKIP
-    if extra:
-        row["extra"] = extra
-    return row
+_NEEDED: Final = frozenset({"kv_usage", "generation_tps", "prompt_tps"})
+_DAMAGED: Final = ("", None)
+_EXTRA: Final = "extra "  # column prefix of a key that has none of its own
+_COLUMNS: Final = frozenset({*_KEYS.values(), "graph"})
 
 
-def row_of(message: str, time: str | None, ranks: dict[str, int] | None, prefix: Prefix | None) -> Item | None:
-    """A batch row from a message, SKIP when it is damaged, None when it is no batch line."""
+def _pair(part: str) -> tuple[str, Value]:
+    """(column, value) of one `key: value`; column "" for a damaged cell."""
+    key, colon, value = part.partition(": ")
+    if not colon:
+        return _DAMAGED
+    column = _KEYS.get(key)
+    if column is not None:
+        value = value.rstrip(",.")
+        percent = value.endswith("%")
+        found = cells.number(value[:-1] if percent else value)
+        if found is None:
+            return _DAMAGED if column in _INTS or column in _NEEDED else (_EXTRA + key, value)
+        if column in _INTS and not isinstance(found, int):
+            return _DAMAGED
+        return column, round(found / 100, 6) if percent else found
+    if key in _GRAPHS and value in ("True", "False"):
+        return "graph", (value == "True", key.split(" ")[0])
+    return _EXTRA + key, cells.cell(value)
+
+
+_PAIRS: Final = cells.Memo(_pair)  # "#running-req: 12" and its like come back by the thousand
+
+
+def _pairs(body: str) -> Row | None:
+    """The columns of a batch line's `key: value` list; None when a cell is damaged."""
+    row: Row = dict(map(_PAIRS.__getitem__, body.rstrip(", ").split(", ")))
+    if "graph" in row:
+        row["graph"], row["graph_device"] = row["graph"]
+    if not row.keys() <= _COLUMNS_AND_DEVICE:
+        if "" in row:
+            return None
+        row["extra"] = {name.removeprefix(_EXTRA): row.pop(name) for name in list(row) if name.startswith(_EXTRA)}
+    return row if "running" in row else None
+
+
+_COLUMNS_AND_DEVICE: Final = _COLUMNS | {"graph_device"}
+
+
+def _rank_columns(text: str) -> tuple[str, Row]:
+    """` DP0 TP3` -> the four rank columns (as a pair, for the memo)."""
+    ranks = ranks_of(text) or {}
+    return "", {f"{name}_rank": ranks.get(name) for name in ("dp", "tp", "ep", "pp")}
+
+
+_RANK_COLUMNS: Final = cells.Memo(_rank_columns)
+
+
+def row_of(message: str, time: str | None, ranks: str, prefix: Prefix | None) -> Item | None:
+    """A batch row from a message, SKIP when it is damaged, None when it is no batch line. `ranks`: ` DP0 TP3`."""
     match = _HEAD.match(message)
     if match is not None:
-        row: Row = {"record": match[1].lower(), "time": time}
-        if match[2]:
-            row["iteration"] = int(match[2][:18])
-        body = message[match.end() :]
+        record, iteration, body = match[1].lower(), match[2], message[match.end() :]
     else:
         old = _OLD.match(message)
         if old is None:
             return None
-        row = {"record": "prefill" if old.end() else "decode", "time": time}
-        body = message[old.end() :]
-    item = _pairs(body, row)
-    if isinstance(item, dict):
-        for name in ("dp", "tp", "ep", "pp"):
-            item[f"{name}_rank"] = ranks.get(name) if ranks else None
-        if prefix is not None:
-            item["process"], item["node"] = prefix.role, prefix.node
-            item["received"] = prefix.received
-    return item
+        record, iteration, body = "prefill" if old.end() else "decode", None, message[old.end() :]
+    found = _pairs(body)
+    if found is None:
+        return SKIP
+    row: Row = {"record": record, "time": time, **_RANK_COLUMNS[ranks][1], **found}
+    if iteration:
+        row["iteration"] = int(iteration[:18])
+    if prefix is not None:
+        row["process"], row["node"], row["received"] = prefix.role, prefix.node, prefix.received
+    return row
 
 
-def split_header(line: str) -> tuple[str | None, dict[str, int] | None, str]:
-    """(time, ranks, message) of a line without launcher prefixes; the first two None when it has no header."""
+_FAST = re.compile(
+    r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)((?: [A-Z]{2,4}\d+)*)\] (?:(Prefill)|Decode) batch[.,] ([ -~]+)\Z"
+)
+
+
+def fast_row(line: str) -> Row | None:
+    """The row of a whole batch line of today's form; None for every other line, which `parse_line` then reads."""
+    match = _FAST.match(line)
+    if match is None:
+        return None
+    time, ranks, prefill, body = match.groups()
+    found = _pairs(body)
+    if found is None:
+        return None
+    row: Row = {"record": "prefill" if prefill else "decode", "time": time}
+    row.update(_RANK_COLUMNS[ranks][1])
+    row.update(found)
+    return row
+
+
+def split_header(line: str) -> tuple[str | None, str, str]:
+    """(time, ranks as written, message) of a line without launcher prefixes; time None when it has no header."""
     match = _HEADER.match(line)
     if match is None:
-        return None, None, line
+        return None, "", line
     if match[3]:
-        return None, {"tp": int(match[3][:9])}, line[match.end() :]
-    return match[1], ranks_of(match[2]) if match[2] else None, line[match.end() :]
+        return None, f" TP{match[3]}", line[match.end() :]
+    return match[1], match[2] or "", line[match.end() :]
 
 
 def parse_line(line: str) -> Item | None:
     """One raw line -> a batch row, an event (stage, pressure or failure), SKIP for a damaged batch line, or None."""
-    prefix, rest = peel(clean(line))
-    time, ranks, message = split_header(rest)
-    found = row_of(message, time, ranks, prefix)
+    line = clean(line)
+    # Its own header is the commonest start of a line: no launcher's prefix then.
+    prefix, rest = (None, line) if _OWN_HEADER.match(line) else peel(line)
+    time, written, message = split_header(rest)
+    found = row_of(message, time, written, prefix)
     if found is not None:
         return found
+    ranks = ranks_of(written) if written else None
     rank = global_rank(ranks)
     if time is None and ranks is None:
         time, rank, message = torch_header(message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from runners.formats.base import Value
@@ -55,6 +55,20 @@ def document(lines: Iterable[str]) -> str | None:
 def shown(text: str, limit: int = 400) -> str:
     """Text for an event's detail: bounded."""
     return text if len(text) <= limit else text[:limit] + CUT_MARK
+
+
+class Memo(dict[str, tuple[str, Value]]):
+    """Results of a function of a short text, kept because logs repeat themselves; bounded."""
+
+    def __init__(self, make: Callable[[str], tuple[str, Value]], limit: int = 100_000) -> None:
+        super().__init__()
+        self._make, self._limit = make, limit
+
+    def __missing__(self, key: str) -> tuple[str, Value]:
+        if len(self) >= self._limit:
+            self.clear()
+        made = self[key] = self._make(key)
+        return made
 
 
 # What tools write for "not available" (nvidia-smi, dcgmi, rocm-smi, sysstat, InfiniBand sysfs).

@@ -7,6 +7,7 @@ time. Stats are averages over the interval (10 s by default); nothing is logged 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final
 
 from runners.formats import text as cells
@@ -65,41 +66,55 @@ def _measure(value: str, suffix: str) -> int | float | None:
     return round(found / 100, 6)
 
 
+_DAMAGED: Final = ("", None)
+_EXTRA: Final = "extra "  # column prefix of a key that has none of its own
+_KV: Final = "kv "  # and of a device's cache
+_COLUMNS: Final = frozenset({column for column, _ in _KEYS.values()})
+
+
+def _pair(part: str) -> tuple[str, Value]:
+    """(column, value) of one `key: value`; column "" for a damaged cell."""
+    key, colon, value = part.partition(": ")
+    if not colon:
+        return _DAMAGED
+    known = _KEYS.get(key)
+    if known:
+        measured = _measure(value.rstrip("."), known[1])
+        bad = measured is None or (known[0] in _WHOLE and not isinstance(measured, int))
+        return _DAMAGED if bad else (known[0], measured)
+    if key.endswith(" KV cache usage"):
+        measured = _measure(value.rstrip("."), "%")
+        return _DAMAGED if measured is None else (_KV + key[: -len(" KV cache usage")], measured)
+    return _EXTRA + key, value
+
+
+_PAIRS: Final = cells.Memo(_pair)  # "Running: 9 reqs" and its like come back by the thousand
+
+
 def _scheduler(body: str, row: Row) -> Item:
     """The key: value list after `Engine 000: `."""
-    parts = _SPLIT.split(body) if "KV fetch" in body else body.split(", ")
-    extra: dict[str, Value] = {}
-    for part in parts:
-        key, colon, value = part.partition(": ")
-        if not colon:
-            return SKIP
-        known = _KEYS.get(key)
-        if known:
-            measured = _measure(value.rstrip("."), known[1])
-            if measured is None:
-                return SKIP
-            row[known[0]] = measured
-        elif key.endswith(" KV cache usage"):
-            measured = _measure(value.rstrip("."), "%")
-            if measured is None:
-                return SKIP
-            device = key[: -len(" KV cache usage")]
-            if device == "CPU" and "kv_usage" in row:
-                row["cpu_kv_usage"] = measured
+    found = dict(map(_PAIRS.__getitem__, _SPLIT.split(body) if "KV fetch" in body else body.split(", ")))
+    if "" in found:
+        return SKIP
+    device = next((name for name in ("kv GPU", "kv CPU") if name in found), None)
+    if device is not None:
+        row["kv_usage"], row["kv_device"] = found.pop(device), device[3:]
+    if not found.keys() <= _COLUMNS:
+        for name in [name for name in found if name not in _COLUMNS]:
+            value = found.pop(name)
+            if name == "kv CPU":
+                row["cpu_kv_usage"] = value
+            elif name.startswith(_KV):
+                row["kv_usage"], row["kv_device"] = value, name[len(_KV) :]
+            elif name == "extra MFU":
+                mfu = _MFU.match(value)
+                row["tflops_per_gpu"] = cells.real(mfu[1]) if mfu else None
+                row["gbytes_per_s_per_gpu"] = cells.real(mfu[2]) if mfu and mfu[2] else None
             else:
-                row["kv_usage"], row["kv_device"] = measured, device
-        elif key == "MFU":
-            mfu = _MFU.match(value)
-            row["tflops_per_gpu"] = cells.real(mfu[1]) if mfu else None
-            row["gbytes_per_s_per_gpu"] = cells.real(mfu[2]) if mfu and mfu[2] else None
-        else:
-            extra[key] = value
-    if "prompt_tps" not in row or "generation_tps" not in row or "running" not in row:
+                row.setdefault("extra", {})[name[len(_EXTRA) :]] = value
+    if not ("prompt_tps" in found and "generation_tps" in found and "running" in found):
         return SKIP
-    if any(name in row and not isinstance(row[name], int) for name in _WHOLE):
-        return SKIP
-    if extra:
-        row["extra"] = extra
+    row.update(found)
     return row
 
 
@@ -158,6 +173,28 @@ def stage_of(message: str, time: str | None, prefix: Prefix | None) -> Event | N
     return TABLE.event_of(message, time, prefix)
 
 
+_FAST = re.compile(
+    r"(?:\((\w+) pid=(\d{1,18})\) )?INFO (\d\d-\d\d \d\d:\d\d:\d\d) \[\w+\.py:\d+\] Engine (\d{1,9}): "
+    r"(Avg prompt throughput: [ -~]+)\Z"
+)
+
+
+def fast_row(line: str) -> Row | None:
+    """The row of a whole stats line of today's form; None for every other line, which `parse_line` then reads."""
+    match = _FAST.match(line)
+    if match is None:
+        return None
+    role, pid, time, engine, body = match.groups()
+    row = _scheduler(body, {"record": "scheduler", "time": time, "engine": int(engine)})
+    if not isinstance(row, dict):
+        return None
+    if role is not None and "_" not in role:  # a rank may hide in the role's name
+        row.update(process=role, pid=int(pid), node=None, received=None)
+    elif role is not None:
+        return None
+    return row
+
+
 def split_header(line: str) -> tuple[str | None, str | None, str]:
     """(level, time, message) of a line without launcher prefixes; the first two None when it has no header."""
     match = _HEADER.match(line)
@@ -168,13 +205,13 @@ def split_header(line: str) -> tuple[str | None, str | None, str]:
 
 def parse_line(line: str) -> Item | None:
     """One raw line -> a figures row, an event (stage or failure), SKIP for a damaged figures line, or None."""
-    prefix, rest = peel(clean(line))
+    line = clean(line)
+    prefix, rest = (None, line) if line.startswith("INFO ") else peel(line)
     _, time, message = split_header(rest)
     if time is None:
         time, own_rank, message = torch_header(message)
         if own_rank is not None:
-            prefix = prefix or Prefix()
-            prefix.rank = own_rank
+            prefix = replace(prefix or Prefix(), rank=own_rank)
     found = row_of(message, time, prefix) or stage_of(message, time, prefix)
     return found or event_of(message, prefix, time)
 

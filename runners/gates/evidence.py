@@ -252,6 +252,9 @@ _FACTS = {
 }
 
 
+RECORDS = frozenset({"init", "channel", *_FACTS})  # records of rows that the gate looks at
+
+
 def _keep_newest_life(found: Evidence, last: Communicator) -> None:
     """Drop communicators and channels of processes that a later start replaced on the same node."""
     alive = {(member.node, member.pid) for member in last.members.values()}

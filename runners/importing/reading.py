@@ -11,7 +11,7 @@ from typing import Any
 from runners.formats import incidents, kinds, reader
 from runners.formats.base import Event, Kind, Row
 from runners.gates import rdma
-from runners.gates.evidence import Collector
+from runners.gates.evidence import RECORDS, Collector
 from store.masking import mask_text
 
 NCCL_EVENTS = ("rdma_", "no_rdma", "nvshmem_", "nccl_", "peer_")
@@ -59,15 +59,15 @@ class FileReading:
         for item in self.kind.parse(stream):
             if isinstance(item, dict):
                 self.row_count += 1
-                if "record" in item:
+                if item.get("record") in RECORDS:
                     add(item)
                 yield item
             elif isinstance(item, Event):
-                folded.add(_masked(item))
+                folded.add(item)
             else:
                 self.skipped += 1
         self.cut_lines = counted.cut_lines
-        self.events = folded.result()
+        self.events = [_masked(event) for event in folded.result()]
         self.stop = incidents.stop_reason(self.events)
         if self.transport_seen:
             self.verdict = rdma.judge_evidence(self.collector.evidence(), self.events)
