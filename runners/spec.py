@@ -104,8 +104,11 @@ class Deployment(Spec):
     name: str = ""
     base: str | None = None
     engine: Literal["sglang", "vllm", "sim", "external"]
-    launcher: Literal["docker", "process"] = "process"
-    image: str | None = None
+    launcher: Literal["docker", "process"] = "process"  # docker: by the command that the node calls `container`
+    image: str | None = None  # the next four: docker only
+    mounts: list[str] = Field(default_factory=list)  # "/on/node:/in/container[:ro]", besides the model folder
+    shm_size: str | None = None  # e.g. "32g"; without it the containers share the node's IPC namespace
+    container_flags: list[str] = Field(default_factory=list)  # further options of `run`, e.g. "--cap-add=SYS_NICE"
     model: str = "sim"
     served_model: str | None = None
     nodes: list[str] = Field(default_factory=list)
@@ -113,7 +116,9 @@ class Deployment(Spec):
     host: str | None = None  # address that the server binds; the engine's default otherwise
     port: int = Field(default=30000, ge=1, le=65535)
     url: str | None = None  # external only
-    python: str | None = None  # interpreter that starts the engine and the load client; default: the node's
+    # Interpreter that starts the engine and the load client; default: the node's. With launcher = docker the engine has
+    # the image's own; this one, on the node, is the load client's, which without it runs in a container too.
+    python: str | None = None
     command: list[str] | None = None  # replaces the engine's own program, e.g. a wrapper script
     flags: list[str] = Field(default_factory=list)
     env: dict[str, str] = Field(default_factory=dict)
@@ -130,6 +135,15 @@ class Deployment(Spec):
             raise ValueError('engine = "external" needs url = "http://HOST:PORT"')
         if self.engine != "external" and self.url:
             raise ValueError("url is only for engine = external; a server of ours is reached by node and port")
+        return self
+
+    @model_validator(mode="after")
+    def _container_has_image(self) -> Self:
+        if self.launcher == "docker" and self.engine != "external" and not self.image:
+            raise ValueError('launcher = "docker" needs image = "NAME:TAG" (`docker images` on the node lists them)')
+        for mount in self.mounts:
+            if not re.fullmatch(r"[^:\0]+:/[^:\0]*(:[a-zA-Z,]+)?", mount):
+                raise ValueError(f"mounts: {mount!r} is not /on/node:/in/container or /on/node:/in/container:ro")
         return self
 
 

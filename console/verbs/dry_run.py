@@ -33,8 +33,9 @@ def show_plan(inventory: Inventory, request: RunRequest, *, as_json: bool) -> in
 
 def plan_document(inventory: Inventory, request: RunRequest) -> dict[str, Any]:
     """The plan as JSON: commands with node, argv text and masked env; attempts in order; time bounds in seconds."""
-    from runners.engines import ENGINES
     from runners.flows.order_of_work import attempts_of, cases_of
+    from runners.launchers import LAUNCHERS
+    from runners.launchers.ranks import rank_commands
     from store.masking import mask_env
     from store.text import shell_line
 
@@ -43,8 +44,13 @@ def plan_document(inventory: Inventory, request: RunRequest) -> dict[str, Any]:
     nodes = inventory.nodes_of(dep)
     attempts = attempts_of("planned", cases, request.repeats or repeats or 1, how)
     commands = [
-        {"purpose": "server", "node": c.node.name, "text": shell_line(c.argv), "env": mask_env(c.env)}
-        for c in ENGINES[dep.engine].commands(dep, nodes, _planned_path)
+        {
+            "purpose": "server",
+            "node": c.node.name,
+            "text": shell_line(LAUNCHERS[dep.launcher].planned(dep, c, c.node.root)),
+            "env": mask_env(c.env),
+        }
+        for c in rank_commands(dep, nodes, _planned_path)
     ]
     commands += [_client(case, dep, nodes[0]) for case in cases]
     budgets = {c.label: c.budget for c in cases}
@@ -72,10 +78,12 @@ def _client(case: Case, dep: Deployment, node: Node) -> dict[str, Any]:
 
     from runners.clients import loadgen
     from runners.engines import ENGINES
+    from runners.launchers import LAUNCHERS
     from store.text import shell_line
 
     url = ENGINES[dep.engine].url(dep, [node])
     spec = loadgen.masked(loadgen.spec_of(case, url=url, model=dep.served_model or dep.model, dep=dep, seed=0))
-    argv = [dep.python or node.python, _planned_path(node, "loadgen.py"), "--spec", "-"]
+    asked = [_planned_path(node, "loadgen.py"), "--spec", "-"]
+    argv = LAUNCHERS[dep.launcher].planned_client(dep, node, node.root, asked)
     text = f"{shell_line(argv)} <<'SPEC'\n{orjson.dumps(spec).decode()}\nSPEC"
     return {"purpose": f"bench {case.label}", "node": node.name, "text": text, "env": {}}

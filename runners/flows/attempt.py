@@ -15,7 +15,8 @@ from runners.flows.life import LifeHandle
 from runners.flows.outcome import Reason, decide, judge_slo, success_share
 from runners.flows.services import Services
 from runners.ingest import Feed
-from runners.launchers.process import job_spec, record_job
+from runners.launchers import LAUNCHERS
+from runners.launchers.base import record_job
 from runners.nodes import jobs
 from runners.nodes.link import LinkState, NodeError
 from runners.spec import Case, Slo
@@ -80,9 +81,10 @@ class AttemptFlow:
         link = await services.cluster.link(node.name)
         spec_path = f"{root}/bin/{job_id}.json"
         await link.put(orjson.dumps(spec), spec_path, 0o600)
-        argv = [self.handle.dep.python or node.python, script, "--spec", spec_path]
-        env = {"PYTHONUNBUFFERED": "1", **node.env}
         ttl_s = int(self.case.budget + MARGIN_S)
+        dep, env = self.handle.dep, {"PYTHONUNBUFFERED": "1", **node.env}
+        argv = [script, "--spec", spec_path]
+        launch = await LAUNCHERS[dep.launcher].client(link, root, job_id, ttl_s, dep, argv, env)
         job = Job(
             job_id=job_id,
             run_id=attempt.run_id,
@@ -95,10 +97,10 @@ class AttemptFlow:
             started_wall_ns=time.time_ns(),
             context=orjson.dumps({"client": self.case.client, "spec": loadgen.masked(spec)}).decode(),
         )
-        await record_job(services.store, job, "bench", argv, env)
+        await record_job(services.store, job, "bench", launch.shown, launch.env)
         await services.store.commit([attempt])
         self.attempt = attempt
-        await jobs.start(link, job_spec(job_id, argv, env, ttl_s, self.handle.dep.client_cpus))
+        await jobs.start(link, launch.job)
         return services.ingest.follow(link, job)
 
     # -- watch
@@ -114,9 +116,11 @@ class AttemptFlow:
             if feed.drained.is_set():
                 return
             if ending := self._ending():
-                self.reasons += ending
                 await self._stop_client(feed)
-                self.reasons += [r for r in self.handle.trouble() if r not in self.reasons]
+                self.reasons = [
+                    *self._ending(),
+                    *self.reasons,
+                ] or ending  # by now the causes have come in, not only echoes
                 return
             if feed.status is not None and feed.status.state == "gone":
                 self.reasons.append(

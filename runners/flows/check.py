@@ -7,6 +7,7 @@ import shlex
 import time
 
 from runners.flows.services import Services
+from runners.launchers import LAUNCHERS
 from runners.nodes import lock
 from runners.nodes.clock import measure
 from runners.nodes.link import NodeError
@@ -46,9 +47,13 @@ class NodeCheck:
         gates = [self.gate("ssh", "pass", f"{self.node.host}, folder {root}")]
         try:
             gates += [await self.disk(root), await self.clock(), await self.held(), await self.gpus()]
+            if dep is not None:
+                gates += (launched := await self.launcher(dep))
+                if any(g.status == "fail" for g in launched):
+                    return gates
             if dep is not None and first:
                 gates += await self.server_side(dep)
-            elif dep is not None and (dep.engine == "sim" or dep.python):
+            elif dep is not None and dep.launcher == "process" and (dep.engine == "sim" or dep.python):
                 gates.append(await self.interpreter(dep))
         except NodeError as e:
             gates.append(self.gate("ssh", "fail", str(e), "the link broke during the check; run it again"))
@@ -114,6 +119,14 @@ class NodeCheck:
         detail = f"{len(rows)} GPUs, {busy} with more than 1 GiB in use"
         return self.gate("gpu", "warn" if busy else "pass", detail, fix)
 
+    async def launcher(self, dep: Deployment) -> list[Gate]:
+        """What the deployment's launcher needs here; nothing for a server that is not ours."""
+        if dep.engine == "external":
+            return []
+        link = await self.services.cluster.link(self.node.name)
+        found = await LAUNCHERS[dep.launcher].check(link, dep)
+        return [self.gate(v.name, v.status, v.detail, v.fix) for v in found]
+
     async def interpreter(self, dep: Deployment) -> Gate:
         """A rank above 0 needs the interpreter, but no aiohttp."""
         try:
@@ -130,6 +143,8 @@ class NodeCheck:
             return [self.gate("client", "fail", str(e), "set python = in [[nodes]] or in the deployment")]
         if not client.get("ok"):
             fix = f"{python} -m pip install aiohttp, or set python = to an interpreter that has it"
+            if dep.launcher == "docker" and not dep.python:
+                python, fix = f"image {dep.image}", "set python = in the deployment to one of the node that has aiohttp"
             return [self.gate("client", "fail", f"{python}: {client.get('detail')}", fix)]
         gates = [self.gate("client", "pass", f"Python {client['python']}, aiohttp {client['aiohttp']}")]
         if dep.engine == "external":

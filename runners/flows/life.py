@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from runners.engines import ENGINES
-from runners.engines.base import RankCommand, fingerprint
+from runners.engines.base import RankCommand
 from runners.flows.manifest import flatten
 from runners.flows.outcome import Reason, decide
 from runners.flows.services import Services
 from runners.flows.sweep import stop_jobs
 from runners.ingest import ENDED, Feed
-from runners.launchers.process import start_ranks
+from runners.launchers.ranks import mark_of, rank_commands, start_ranks
 from runners.nodes.link import NodeError
 from runners.spec import Deployment, Node
 from store.queries import literal
@@ -65,9 +65,8 @@ class LifeHandle:
                 Reason("NODE_LOST", f"{who} names its peer {node.name} ({address}) in a transport error")
                 for event in feed.fatal
                 if event.name == "rdma_completion_error"
-                for node, address in self._addresses()
-                if node.name != feed.job.node
-                and re.search(rf"(?<![\d.]){re.escape(address)}(?![\d.])", event.detail or "")
+                for node, address in self._silent_peers(feed.job.node)
+                if re.search(rf"(?<![\d.]){re.escape(address)}(?![\d.])", event.detail or "")
             ]
             status = feed.status
             if status is None or self.stopping:
@@ -80,9 +79,11 @@ class LifeHandle:
                 reasons.append(Reason("ENGINE_CRASH", f"{who} exited with code {status.exit_code}"))
         return reasons
 
-    def _addresses(self) -> list[tuple[Node, str]]:
-        """Every node with each address that its peers may name it by."""
-        return [(n, a) for n in self.nodes for a in (n.address, *(r.address for r in n.rails)) if a]
+    def _silent_peers(self, node: str) -> list[tuple[Node, str]]:
+        """Other nodes whose rank has not ended by itself, with each address that a peer may name them by."""
+        told = {f.job.node for f in self.feeds if f.status is not None and f.status.state == "exited"}
+        silent = [n for n in self.nodes if n.name != node and n.name not in told]
+        return [(n, a) for n in silent for a in (n.address, *(r.address for r in n.rails)) if a]
 
 
 class Lives:
@@ -103,8 +104,8 @@ class Lives:
         nodes = self.services.inventory.nodes_of(dep)
         for node in nodes:
             await self.services.cluster.root(node.name)
-        commands = engine.commands(dep, nodes, self.services.cluster.planned_path)
-        mark = fingerprint(commands) if commands else (dep.url or "")
+        commands = rank_commands(dep, nodes, self.services.cluster.planned_path)
+        mark = mark_of(dep, commands) if commands else (dep.url or "")
         old = self._living(dep.name)
         if old is not None:
             handle = self._adopt(old, dep, nodes, commands)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ import orjson
 
 from runners.cluster import Cluster
 from runners.ingest import Ingest
+from runners.launchers import LAUNCHERS
 from runners.nodes.link import NodeError
 from runners.spec import Deployment, Inventory, Node
 from store.database import Store
@@ -35,15 +35,16 @@ class Services:
             NodeError: the node cannot be reached; kind "missing" when it has no such interpreter.
         """
         script = await self.cluster.push(node.name, "ask.py")
-        python = dep.python or node.python
-        command = shlex.join([python, script, *args])
+        root = await self.cluster.root(node.name)
+        as_client = args[:1] == ("client",)
+        command = LAUNCHERS[dep.launcher].ask(dep, node, root, [script, *args], as_client=as_client)
         link = await self.cluster.link(node.name)
         done = await link.run(command, timeout=timeout)
         if done.exit_code in (126, 127):
             raise NodeError(
                 "missing",
-                f"{node.name}: cannot run {python!r}. Set python = in [[nodes]] or in the deployment to an "
-                "interpreter with aiohttp.",
+                f"{node.name}: cannot run {dep.python or node.python!r}. Set python = in [[nodes]] or in the "
+                "deployment to an interpreter with aiohttp.",
             )
         try:
             answer = orjson.loads(done.stdout)

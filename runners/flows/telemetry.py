@@ -10,7 +10,7 @@ import orjson
 from runners.flows.life import LifeHandle
 from runners.flows.services import Services
 from runners.flows.sweep import stop_jobs
-from runners.launchers.process import job_spec, record_job
+from runners.launchers.base import job_spec, record_job
 from runners.nodes import jobs
 from runners.nodes.link import NodeError
 from runners.probes import PROBES

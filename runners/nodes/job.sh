@@ -3,6 +3,7 @@
 #
 # A job's folder: cmd, job, pid, start (field 22 of /proc/PID/stat), boot_id, started (wall ns), expires (epoch s),
 # keeper (pid), files (names of its streams), stdout, stderr, and at the end rc and ended (wall ns), by rename.
+# A job that makes something outside its session (a container) keeps a script `undo` there for as long as it exists.
 set -f
 
 stat_fields() { # into $fields what follows the name in /proc/$1/stat: state ppid pgrp session ... (start ticks: 20th)
@@ -73,6 +74,9 @@ finish() { # exit code $1; the blocks were reserved at the start, so this works 
   printf '%-30s\n' "$(date +%s%N)" 1<>ended.tmp && mv -f ended.tmp ended
   printf '%-8s\n' "$1" 1<>rc.tmp && mv -f rc.tmp rc
 }
+undo() { # end what the job left outside its session; false if that did not work
+  [ ! -e undo ] || { timeout -k 2 15 sh ./undo </dev/null >undo.log 2>&1 && rm -f undo undo.log; }
+}
 settle() { # the exit code of a job whose own shell we had to kill
   [ -e rc ] || [ ! -e killed ] || finish 137
 }
@@ -126,6 +130,7 @@ job_keep() { # SESSION TICKS: holds the job to its time-to-live, then ends whate
   [ -z "$nap" ] || kill $nap 2>/dev/null
   [ -e rc ] || ! alive "$1" "$2" || echo expired >why
   end_members "$1" 10
+  undo
   settle
 }
 
@@ -217,6 +222,7 @@ job_stop() { # ID GRACE_S
     if ! stat_fields "$pid" || alive "$pid" "$ticks"; then
       end_members "$pid" "$2" || { echo "survived SIGKILL:$pids" >&2; exit 75; }
     fi
+    undo || { echo "what the job started is not ended:" >&2; cat undo.log >&2; exit 76; }
     settle
     cd -- "$jobs" || exit 73
   fi
@@ -234,6 +240,7 @@ job_extend() { # TTL_S ID...
 job_reap() { # ID...: folders of jobs that do not run
   for id in "$@"; do
     job_state "$id"
+    [ ! -e "$id/undo" ] || [ $state = running ] || (cd -- "$id" && undo) || { cat "$id/undo.log" >&2; exit 76; }
     [ $state = running ] || [ $state = unknown ] || { mv -T -- "$id" ".old.$id.$$" && rm -rf -- ".old.$id.$$"; } || exit 73
   done
   job_status "$@"

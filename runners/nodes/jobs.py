@@ -20,7 +20,7 @@ from runners.nodes.wire import printable, remote_failure
 JobState = Literal["starting", "running", "exited", "gone", "unknown"]
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 OWN_FILES = {"cmd", "job", "pid", "start", "boot_id", "started", "expires", "keeper", "files", "secrets"}
-OWN_FILES |= {"rc", "rc.tmp", "ended", "ended.tmp", "killed", "why", "probe"}
+OWN_FILES |= {"rc", "rc.tmp", "ended", "ended.tmp", "killed", "why", "probe", "undo", "undo.log"}
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 KILL_S = 10  # s that the node itself allows for SIGKILL to work
 
@@ -105,7 +105,8 @@ async def stop(link: Link, job_id: str, grace_s: float = 10.0) -> JobStatus:
     """SIGTERM to all of the job's session, after `grace_s` SIGKILL. Returns once every process is gone.
 
     Raises:
-        NodeError: `stuck` when a process survives SIGKILL; or the link's errors, after which it may be called again.
+        NodeError: `stuck` when a process survives SIGKILL, or a container its removal; or the link's errors. It may be
+            called again then.
     """
     grace = max(0, round(grace_s))
     done = await _call(link, "job_stop", (_checked(job_id), str(grace)), timeout=grace + KILL_S + 20.0)
@@ -187,6 +188,8 @@ async def _call(
         raise NodeError(
             "stuck", f"{link.node.name}: {printable(done.stderr)}. Look at it with ps; a GPU may need a reset."
         )
+    if done.exit_code == 76:
+        raise NodeError("stuck", f"{link.node.name}: {printable(done.stderr)}. Stopping it again tries again.")
     if done.exit_code != 0:
         raise remote_failure(link.node, function.replace("_", " "), done)
     return done

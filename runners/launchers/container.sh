@@ -1,0 +1,112 @@
+# A container as a job: started detached, followed, waited for, stopped by its id. POSIX sh and coreutils.
+#   sh -c THIS container ENGINE NAME START STOP_S COMMAND...   in the job's folder
+# COMMAND is the whole `ENGINE run -d ...`; START is in the container's label twinrail.start and in no other's.
+# Beside the job's own files: container.id; container.env until it has started; undo until it is gone, which job.sh
+# runs when this shell could not end the container itself.
+# Lines of ours on stderr begin with "twinrail: "; "twinrail: oom-kill:" says that the engine reports OOMKilled.
+engine=$1 name=$2 start=$3 stop_s=$4
+shift 4
+stopping=
+trap 'stopping=1' TERM INT HUP
+
+say() { printf 'twinrail: %s\n' "$*" >&2; }
+size() { stat -L -c %s -- "$1"; }
+await() { # until child $1 has ended, its exit code in $code, or a signal came
+  while :; do
+    wait "$1"
+    code=$?
+    [ -z "$stopping" ] && kill -0 "$1" 2>/dev/null || return 0
+  done
+}
+remove() { timeout -k 2 30 sh ./undo >&2 && rm -f undo; }
+state() { # of the container: true (runs), false, gone, or unknown when the engine does not answer
+  said=$(timeout -k 2 20 "$engine" inspect -f '{{.State.Running}}' "$cid" 2>&1)
+  case $said in
+    true | false) echo "$said" ;;
+    *[Nn]'o such '* | *'no container with'*) echo gone ;;
+    *) echo unknown ;;
+  esac
+}
+follow() { # its output into the job's, each time from the byte on that is not there yet: clients of ours may be killed
+  trap '' TERM INT HUP
+  while :; do
+    was=$(state) out=$(($(size stdout) - out0)) err=$(($(size stderr) - err0))
+    {
+      "$engine" logs -f "$cid" 2>&1 >&3 3>&- | { head -c "$err" >/dev/null && exec cat >&2; } 3>&-
+    } 3>&1 | { head -c "$out" >/dev/null && exec cat; }
+    case $was in false | gone) return ;; esac
+    sleep 0.5
+  done
+}
+stop() {
+  trap '' TERM INT HUP
+  timeout -k 2 $((stop_s + 10)) "$engine" stop -t "$stop_s" "$cid" >/dev/null 2>&1 ||
+    timeout -k 2 10 "$engine" kill "$cid" >/dev/null 2>&1
+}
+
+(umask 077 && printf '%s' "$TWINRAIL_CONTAINER_ENV" >container.env) || exit 73
+unset TWINRAIL_CONTAINER_ENV
+echo "engine=$engine start=$start" >undo || exit 73
+cat >>undo <<'END' || exit 73
+tries=3
+while :; do
+  id=
+  { read -r id <container.id; } 2>/dev/null
+  [ -n "$id" ] || id=$("$engine" ps -aq --no-trunc --filter "label=twinrail.start=$start") || exit 1
+  [ -n "$id" ] || exit 0
+  said=$("$engine" rm -f "$id" 2>&1) && exit 0
+  case $said in *[Nn]'o such container'* | *'no container with'*) exit 0 ;; esac
+  tries=$((tries - 1))
+  [ $tries -gt 0 ] || { echo "container $id is not removed: $said"; exit 1; }
+  sleep 1
+done
+END
+
+"$@" </dev/null >/dev/null 2>run.err &
+await $!
+rm -f container.env
+if [ -n "$stopping" ] || [ "$code" != 0 ]; then
+  cat run.err >&2
+  case $(cat run.err) in
+    *'already in use'*)
+      say "a container called $name is there and is not this job's. Look: $engine logs $name; remove: $engine rm -f $name" ;;
+    *'could not select device driver'*)
+      say "$engine cannot give GPUs to a container: install the NVIDIA container toolkit, then restart $engine" ;;
+  esac
+  [ -z "$stopping" ] || code=143
+  remove
+  exit "$code"
+fi
+rm -f run.err
+read -r cid <container.id
+[ -n "$cid" ] || { say "$engine wrote no container id"; remove; exit 125; }
+say "container $name is $cid"
+out0=$(size stdout) err0=$(size stderr)
+follow &
+logs=$!
+while :; do
+  "$engine" wait "$cid" >/dev/null 2>&1 &
+  await $!
+  [ -z "$stopping" ] || stop
+  ended=$(state)
+  case $ended in false | gone) break ;; esac
+  [ -z "$stopping" ] || break
+  sleep 1 & # the daemon was restarted, or a client of ours killed: the container goes on, and so do we
+  await $!
+done
+tries=50
+while kill -0 "$logs" 2>/dev/null && [ $tries -gt 0 ]; do
+  sleep 0.2
+  tries=$((tries - 1))
+done
+code=$("$engine" inspect -f '{{.State.ExitCode}}' "$cid" 2>/dev/null)
+case $code in
+  '' | *[!0-9]*)
+    code=137
+    say "container $name ($cid) is gone or $engine does not answer: no exit code" ;;
+esac
+if [ "$("$engine" inspect -f '{{.State.OOMKilled}}' "$cid" 2>/dev/null)" = true ]; then
+  say "oom-kill: the kernel ended a process of container $name for want of memory ($engine inspect: OOMKilled)"
+fi
+remove
+exit "$code"
