@@ -1,8 +1,8 @@
 """Columnar files beside a raw trace, so that it is read once: Parquet for the tables, JSON for what is small.
 
-`TRACE.columns/` holds, per rank and device, `N.events.parquet` and `N.calls.parquet` (names and families as text, for
-any SQL client) and one `meta.json`. They are used again while size and time of the trace are the same. Only what a
-timeline keeps is in them: no environment, command line, host or path of the capture.
+`TRACE.columns/` holds, per rank and device, `N.events.parquet` and `N.calls.parquet`, their names and families in
+`N.names.parquet` (joined on `name = id` in any SQL client), and one `meta.json`. They are used again while size and
+time of the trace are the same. Only what a timeline keeps is in them: no environment, command line, host or path.
 """
 
 from __future__ import annotations
@@ -112,16 +112,13 @@ def _write(db: duckdb.DuckDBPyConnection, folder: Path, number: int, timeline: T
         "text": np.array(timeline.names, dtype=object),
         "family": np.array([family_of(name) for name in timeline.names], dtype=object),
     }
-    db.register("names", names)
+    tables: dict[str, dict[str, Any]] = {"names": names}
     for what, table in (("events", timeline.events), ("calls", timeline.calls)):
-        columns = {field.name: getattr(table, field.name) for field in fields(table)}
-        db.register("rows", {"row": np.arange(len(table)), **columns})
-        family = "n.family, " if what == "events" else ""
+        tables[what] = {"row": np.arange(len(table))} | {f.name: getattr(table, f.name) for f in fields(table)}
+    for what, rows in tables.items():
+        db.register("rows", rows)
         file = str(folder / f"{number}.{what}.parquet").replace("'", "''")
-        db.execute(
-            f'COPY (SELECT r.*, n.text AS name_text, {family}r."end" - r.start AS length FROM rows r '
-            f"JOIN names n ON n.id = r.name) TO '{file}' (FORMAT parquet)"
-        )
+        db.execute(f"COPY (SELECT * FROM rows) TO '{file}' (FORMAT parquet)")
 
 
 def _read_all(folder: Path, small: list[dict[str, Any]]) -> list[Timeline]:

@@ -163,8 +163,9 @@ def test_columns_can_be_queried_by_hand(tmp_path: Path) -> None:
 
     path = write(tmp_path / "t.json", [kernel("a_gemm", 0, 5), kernel("a_gemm", 9, 5)])
     assert columns.save(path, ingest(path))
-    file = columns.folder_of(path) / "0.events.parquet"
-    rows = duckdb.sql(f"SELECT family, name_text, sum(length) FROM '{file}' GROUP BY ALL").fetchall()
+    events, names = (columns.folder_of(path) / f"0.{what}.parquet" for what in ("events", "names"))
+    joined = f"'{events}' e JOIN '{names}' n ON n.id = e.name"
+    rows = duckdb.sql(f'SELECT n.family, n.text, sum(e."end" - e.start) FROM {joined} GROUP BY ALL').fetchall()
     assert rows == [("GEMM", "a_gemm", 10_000)]
 
 
