@@ -77,7 +77,7 @@ RULES: Final = _rules(
     ),
     (
         COMMUNICATION,
-        r"ep_?(?:dispatch|combine)|distribute_?(?:dispatch|combine)|moe_?(?:comm|dispatch_comm)|(?:put|wait|get)_signal",
+        r"ep_?(?:dispatch|combine)|distribute_?(?:dispatch|combine)|dispatch_?ffn|broadcast_?aicpu|moe_?(?:comm|dispatch_comm)|(?:put|wait|get)_signal",
     ),
     (
         COMMUNICATION,
@@ -108,6 +108,8 @@ RULES: Final = _rules(
         OTHER,
         r"(?:alloc|assign)_(?:extend|decode|draft|req)|last_loc|prepare_(?:input|pos|prefill_input|eagle)|input_ids|next_token_ids",
     ),
+    # -- linear attention, whose gates are no router's
+    (ATTENTION, r"delta_rule|gated_delta|gdn"),
     # -- mixture of experts
     (
         MOE,
@@ -148,7 +150,7 @@ RULES: Final = _rules(
     ),
     (
         ATTENTION,
-        r"delta_rule|gated_delta|gdn|(?<![a-z])kda|recurrent|chunk_(?:fwd|scan|state|cumsum|local|scaled|kda|bwd|o)|state_passing",
+        r"(?<![a-z])kda|recurrent|chunk_(?:fwd|scan|state|cumsum|local|scaled|kda|bwd|o)|state_passing",
     ),
     (
         ATTENTION,
@@ -171,7 +173,7 @@ RULES: Final = _rules(
     (QUANTIZATION, r"(?<!p)repack"),
     (
         GEMM,
-        r"gemm(?!a(?:_|rms|norm|\d|$))|nvjet|cijk_|matmul|gemv|dot_?kernel|scaled_mm|einsum|wv_?splitk|splitk_?reduce|cutlass_\d\d|xmma|cublas|hipblas",
+        r"gemm(?!a(?:_|rms|norm|\d|$))|nvjet|cijk_|matmul|gemv|dot_?kernel|scaled_mm|einsum|wv_?splitk|splitk_?reduce|cutlass_\d\d|xmma(?!_pool)|cublas|hipblas",
     ),
     (
         GEMM,
@@ -184,7 +186,7 @@ RULES: Final = _rules(
     # -- norms and activations, with whatever is fused to them
     (
         NORM,
-        r"norm(?!al)|(?<![a-z])rms|silu|swiglu|geglu|gelu|relu|act_and_mul|(?:^|_)m?hc_|(?:^|_)ln_(?:fwd|bwd|fused)|bn_(?:fw|bw)",
+        r"norm(?!al)|(?<![a-z])rms|silu|swish|swiglu|geglu|gelu|relu|act_and_mul|(?:^|_)m?hc_|(?:^|_)ln_(?:fwd|bwd|fused)|bn_(?:fw|bw)",
     ),
     (
         NORM,
@@ -203,7 +205,7 @@ RULES: Final = _rules(
     # -- sampling by the operators it is made of
     (
         SAMPLING,
-        r"soft_?max|(?:gather|radix|find)_?top_?k|[sm]btopk|radixfindkth|radixsort|bitonic|sortkv|segmented_?sort|top_?k(?![a-z])|topp|logsumexp",
+        r"soft_?max|(?:gather|radix|find)_?top_?k|[sm]btopk|radixfindkth|radixsort|bitonic|sortkv|segmented_?sort|top_?k(?:v\d|(?![a-z]))|topp|^sort|logsumexp",
     ),
     # -- what Inductor fused around arithmetic is arithmetic, though it converts and slices as well
     (
@@ -217,7 +219,7 @@ RULES: Final = _rules(
     ),
     (
         MEMORY,
-        r"clone|(?<![a-z])zero_?|permute|embedding|constant_pad|repeat_interleave|masked_select|roll_cuda|flip|slice|transdata|contiguous|stack",
+        r"clone|(?<![a-z])zero_?|permut(?:e|ation)|embedding|constant_pad|repeat_interleave|masked_select|roll_cuda|flip|slice|transdata|contiguous|stack",
     ),
     # -- known, and of no family
     (
@@ -235,7 +237,7 @@ FUNCTORS: Final = _rules(
     (SAMPLING, r"argmax|softmax|exponential_kernel|exponential_transform|sampl"),
     (
         MEMORY,
-        r"copy_kernel|copy<|fillfunctor|index_kernel|index_put|gather|scatter|catarray|masked_scatter|flip_kernel|loadwithcast",
+        r"copy_kernel|copy<|fillfunctor|index_kernel|index_put|gather|scatter|catarray|masked_(?:scatter|fill)|flip_kernel",
     ),
     (NORM, r"silu|gelu|relu|swish|layer_?norm|rms_?norm|batch_?norm|softplus|hardtanh"),
     (QUANTIZATION, r"quantiz"),
