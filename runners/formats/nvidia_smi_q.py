@@ -75,6 +75,12 @@ _WORDS: Final[dict[tuple[str, str], str]] = {
     ("Clocks", "SM"): "sm_clock_mhz",
     ("Clocks", "Graphics"): "graphics_clock_mhz",
     ("Clocks", "Memory"): "mem_clock_mhz",
+    ("PCIe Generation", "Current"): "pcie_gen",
+    ("PCIe Generation", "Max"): "pcie_gen_max",
+    ("Link Width", "Current"): "pcie_width",
+    ("Link Width", "Max"): "pcie_width_max",
+    ("PCI", "Tx Throughput"): "pcie_tx_bytes_per_s",
+    ("PCI", "Rx Throughput"): "pcie_rx_bytes_per_s",
 }
 _TEXTS: Final = frozenset({"name", "uuid", "persistence_mode", "mig_mode", "pstate"})
 
@@ -134,13 +140,13 @@ def _parse_text(lines: Iterable[str]) -> Iterator[Item]:
     cells: dict[str, str] | None = None
     bus: str | None = None
     index = -1
-    section = ""
+    sections: list[tuple[int, str]] = []
     for line in text.cleaned(lines):
         match = _GPU.match(line)
         if match:
             if cells is not None:
                 yield {"index": index, "pci_bus_id": bus, **_row(cells, top)}
-            cells, bus, index, section = {}, match[1], index + 1, ""
+            cells, bus, index, sections = {}, match[1], index + 1, []
             continue
         key, colon, value = line.strip().partition(" : ")
         key, value = key.strip(), value.strip()
@@ -148,10 +154,12 @@ def _parse_text(lines: Iterable[str]) -> Iterator[Item]:
         if cells is None:
             if colon and key in _TOP:
                 top[_TOP[key]] = value
-        elif not colon:
-            section = key if depth <= 8 else section
+            continue
+        sections = [item for item in sections if item[0] < depth]
+        if not colon:
+            sections.append((depth, key))
         else:
-            column = _WORDS.get((section if depth > 4 else "", key))
+            column = _WORDS.get((sections[-1][1] if sections else "", key))
             if column and (column not in cells or cells[column] in text.ABSENT):
                 cells[column] = value
     if cells is not None:

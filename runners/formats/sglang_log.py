@@ -28,6 +28,10 @@ _OLD = re.compile(r"new fill batch\. |(?=#running-req: \d+, #token: )")
 _KEYS: Final = {
     "#new-seq": "new_seqs",
     "#seq": "new_seqs",
+    "#new_token": "new_tokens",
+    "#running_req": "running",
+    "#remaining_req": "waiting",
+    "tree_cache_hit_rate": "prefix_hit_ratio",
     "#new-token": "new_tokens",
     "#cached-token": "cached_tokens",
     "#cached_token": "cached_tokens",
@@ -126,6 +130,8 @@ def row_of(message: str, time: str | None, ranks: str, prefix: Prefix | None) ->
         if old is None:
             return None
         record, iteration, body = "prefill" if old.end() else "decode", None, message[old.end() :]
+        if old.end():  # 0.1 puts full stops between the cells
+            body = re.sub(r"\. ?(?=#|tree)|\.\Z", ", ", body)
     found = _pairs(body)
     if found is None:
         return SKIP

@@ -14,6 +14,7 @@ from runners.formats import text
 from runners.formats.base import SKIP, Item, Kind, Row, Value, columns
 
 _LINE = re.compile(r"(?:\S*/)?(?:sys/)?class/(infiniband|net)/([^/:\s]+)/(\S[^:]*):(.*)\Z")
+_RELATIVE = re.compile(r"(\A)(?:\./)?([\w.-]+)/(ports/\d+/[^:]*):(.*)\Z")  # grep run inside the class folder
 _PORT = re.compile(r"ports/(\d+)/(?:(counters|hw_counters)/)?([\w./-]+)\Z")
 _STATE = re.compile(r"\d+: ?([A-Za-z_]+)")
 _RATE = re.compile(r"(\d+(?:\.\d+)?) Gb/sec(?: \((.+)\))?")
@@ -138,11 +139,11 @@ def parse(lines: Iterable[str]) -> Iterator[Item]:
     for line in text.cleaned(lines):
         if not line:
             continue
-        match = _LINE.match(line)
+        match = _LINE.match(line) or _RELATIVE.match(line)
         if match is None:
             yield SKIP
             continue
-        kind, device, name, value = match[1], match[2], match[3], match[4].strip()
+        kind, device, name, value = match[1] or "infiniband", match[2], match[3], match[4].strip()
         if kind == "net":
             _net_file(nets, device, name, value)
         elif found := _PORT.match(name):
@@ -160,6 +161,8 @@ def parse(lines: Iterable[str]) -> Iterator[Item]:
 
 def sniff(head: str) -> int:
     """Paths of these two classes at the start of lines."""
+    if re.search(r"^(?:\./)?[\w.-]+/ports/\d+/(?:counters|hw_counters)/\w+:", head, re.MULTILINE):
+        return 90
     return 95 if re.search(r"^\S*class/(?:infiniband|net)/[^/:\s]+/\S+:", head, re.MULTILINE) else 0
 
 

@@ -87,7 +87,7 @@ class Tables:
             return None
         if line.rstrip().endswith(" LINUX RESTART") or "LINUX RESTART" in line:
             return Event("restart", time=str(time), detail={"line": text.shown(line)})
-        names = self.names[1:] if epoch else self.names
+        names = self.names[1:] if self.names[:1] == ["Time"] else self.names
         return self._cells(words, names, time) if names else SKIP
 
     def _cells(self, words: list[str], names: list[str], time: Value) -> Item:

@@ -11,11 +11,16 @@ _RDMA_NAMES = ("IB", "RDMA", "GIN", "UCX", "SHARP")  # network names of verbs tr
 
 def judge_channels(
     found: Evidence,
-    spanning: Sequence[Communicator],
+    rings: Sequence[Communicator],
+    pairs: Sequence[Communicator],
     expected_nodes: Sequence[str],
     expected_rails: Mapping[str, tuple[str, ...]],
 ) -> tuple[list[str], list[str]]:
-    """(proofs of a fault, gaps in the evidence)."""
+    """(proofs of a fault, gaps in the evidence).
+
+    rings  communicators over nodes whose traffic goes both ways (collectives)
+    pairs  pipeline groups, whose traffic mostly goes from lower to higher rank
+    """
     fails: list[str] = []
     unknowns: list[str] = []
     crossing = [item for item in found.channels if _crosses(item, found)]
@@ -25,7 +30,8 @@ def judge_channels(
         )
         return fails, unknowns
     _transports(crossing, found, fails, unknowns)
-    _directions(crossing, found, spanning, expected_nodes, unknowns)
+    _directions(crossing, found, bool(rings) or not pairs, expected_nodes, unknowns)
+    _pair_directions(pairs, crossing, found, unknowns)
     _rails(crossing, found, expected_rails, fails, unknowns)
     return fails, unknowns
 
@@ -83,7 +89,7 @@ def _peer_node(item: Channel, found: Evidence, nodes: Sequence[str]) -> str | No
 def _directions(
     crossing: Sequence[Channel],
     found: Evidence,
-    spanning: Sequence[Communicator],
+    both_ways: bool,
     expected_nodes: Sequence[str],
     unknowns: list[str],
 ) -> None:
@@ -96,11 +102,7 @@ def _directions(
             sends.add((item.node, peer))
         elif item.direction == "receive":
             receives.add((peer, item.node))
-    pairs = [item for item in spanning if item.nranks == 2]
-    rings = [item for item in spanning if item.nranks > 2]
-    if pairs:
-        _pair_directions(pairs, crossing, found, unknowns)
-    if rings or not pairs:
+    if both_ways:
         for name in nodes:
             if not any(origin == name for origin, _ in sends):
                 unknowns.append(f"{name}: no [send] channel to another node")
@@ -117,19 +119,20 @@ def _directions(
 def _pair_directions(
     pairs: Sequence[Communicator], crossing: Sequence[Channel], found: Evidence, unknowns: list[str]
 ) -> None:
-    """Pipeline pairs: activations go from stage 0 to stage 1, often only that way."""
+    """Pipeline groups: activations go from a stage to the next, often only that way."""
+    keys = {item.key for item in pairs}
     forward: dict[str, set[str]] = {}
     for item in crossing:
         for communicator in _candidates(item, found):
-            origin = item.own if item.direction == "send" else item.peer
-            if communicator.nranks == 2 and origin == 0 and item.direction:
+            origin, target = (item.own, item.peer) if item.direction == "send" else (item.peer, item.own)
+            if communicator.key in keys and origin < target and item.direction:
                 forward.setdefault(communicator.key, set()).add(item.direction)
     for communicator in pairs:
         seen = forward.get(communicator.key, set())
         for word in ("send", "receive"):
             if word not in seen:
                 places = " and ".join(f"{m.node} GPU {m.gpu}" for m in communicator.members.values())
-                unknowns.append(f"pipeline pair ({places}): no forward [{word}] channel")
+                unknowns.append(f"pipeline group ({places}): no forward [{word}] channel")
 
 
 def _rails(

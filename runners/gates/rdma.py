@@ -126,7 +126,8 @@ def judge_evidence(
     unknowns: list[str] = []
     verdict = Verdict(PASS)
     _transport_errors(events, fails, verdict)
-    if expect is None and not fails and _single_node(found):
+    # A machine of its own needs no RDMA device; an error on the wire is one wherever it stands.
+    if expect is None and set(verdict.broken) <= {"device node"} and _single_node(found):
         verdict.gate, verdict.reasons = NOT_APPLICABLE, ["all ranks are on one node: no traffic between nodes"]
         verdict.matrix = _matrix(found, None)
         return verdict
@@ -138,7 +139,7 @@ def judge_evidence(
         _nvshmem(found, expect, unknowns)
     rails = {name: tuple(expect.hcas[name]) for name in expect.hcas} if expect else {}
     names = list(expect.nodes) if expect else []
-    channel_fails, channel_unknowns = judge_channels(found, spanning, names, rails)
+    channel_fails, channel_unknowns = judge_channels(found, *_rings_and_pairs(found, spanning, expect), names, rails)
     fails[:0] = channel_fails  # a wrong transport is the first thing to know
     if expect is None or expect.nccl_crosses:
         unknowns += channel_unknowns
@@ -226,6 +227,22 @@ def _communicators(
     for item in spanning:
         _ranks(item, found, expect, fails, unknowns)
     return spanning
+
+
+def _rings_and_pairs(
+    found: Evidence, spanning: list[Communicator], expect: Expectation | None
+) -> tuple[list[Communicator], list[Communicator]]:
+    """Which communicators carry collectives and which pipeline stages.
+
+    Offline, communicators of two ranks are pipeline pairs when there are several, or larger ones inside the nodes.
+    """
+    if expect is not None:
+        pairs = [item for item in spanning if expect.pp > 1 and item.nranks == expect.pp != expect.tp]
+    else:
+        pairs = [item for item in spanning if item.nranks == 2]
+        inside = any(item.nranks > 2 and item not in spanning for item in found.communicators.values())
+        pairs = pairs if len(pairs) > 1 or inside else []
+    return [item for item in spanning if item not in pairs], pairs
 
 
 def _reaches_over(item: Communicator, found: Evidence) -> bool:

@@ -143,6 +143,19 @@ def test_one_node_is_not_applicable() -> None:
     assert verdict(lines).gate == "NOT_APPLICABLE"
 
 
+def test_a_lone_node_without_rdma_devices_is_not_applicable() -> None:
+    lines = [
+        line.replace("Using network IB", "Using network Socket").replace("Using [0]mlx5_0:1/RoCE", "No device found. ")
+        for line in without(tp8pp2().lines["node-a"], lambda line: "0xcc" in line or "NET/IB/" in line)
+    ]
+    assert any("No device found" in line for line in lines)
+    assert verdict(lines).gate == "NOT_APPLICABLE"
+    assert (
+        verdict([*lines, "node-a:1:1 [0] x.cc:1 NCCL WARN NET/IB : Got completion with error 12, opcode 1"]).gate
+        == "FAIL"
+    )
+
+
 def test_no_lines_at_all_are_unknown() -> None:
     assert verdict([], TP16).gate == "UNKNOWN"
 
