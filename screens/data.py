@@ -40,6 +40,7 @@ class Feed:
         self.ticks = 0
         self._changes: dict[str, int] | None = None
         self._kept: dict[str, _Kept] = {}
+        self._paces: dict[str, int] = {}
 
     async def tick(self) -> None:
         """Read the commit counters. A store without them makes every query be asked again."""
@@ -72,6 +73,13 @@ class Feed:
         rows = await self.session.rows(name, *args)
         self._kept[slot] = _Kept(key, args, version, self.ticks, rows)
         return rows
+
+    def pace(self, name: str) -> int:
+        """Ticks between two askings of a query whose cost grows with the data; 1 until `set_pace`."""
+        return self._paces.get(name, 1)
+
+    def set_pace(self, name: str, ticks: int) -> None:
+        self._paces[name] = ticks
 
     def forget(self) -> None:
         self._kept.clear()

@@ -14,10 +14,12 @@ from screens.widgets.rails import worth_showing
 from screens.widgets.timeline import PhaseBit
 
 S = 1_000_000_000
-LOOK_BACK_S = 120
+LOOK_BACK_S = 64  # of devices, rails and engine: as much as a sparkline shows
+LOAD_BACK_S = 120
 TREND_STEPS_S = (1, 2, 5, 10, 30, 60, 300, 900, 3600)
+Clocks = tuple[list[str], list[int]]
 BEFORE_LOAD = ("launch", "ready")  # phases that are not load: they may take much longer than it
-LOG_SPANS_S = (120, 3600, 86_400, 30 * 86_400)  # how far back lines are looked for, wider while too few are found
+LOG_SPANS_S = (30, 300, 3600, 86_400, 30 * 86_400)  # how far back lines are looked for, wider while too few are found
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,12 @@ class LiveView:
     def begin_ns(self) -> int | None:
         """Where the attempt's load began on the run's clock: its first phase of load, else its first tick."""
         return load_begin(self.phases) or (self.load[0]["wall_ns"] if self.load else None)
+
+
+def clocks_of(rows: Sequence[Row]) -> Clocks:
+    """Rows of `live_clock` as the arguments `names` and `shifts` of the queries that need them."""
+    apart = [r for r in rows if r["node"] and r["shift_ns"]]
+    return [r["node"] for r in apart], [r["shift_ns"] for r in apart]
 
 
 def load_begin(phases: Sequence[Row]) -> int | None:
@@ -134,13 +142,13 @@ def eta_s(view: LiveView) -> float | None:
     return None if left is None else left + planned * each
 
 
-async def log_rows(feed: Feed, run_id: str | None, now_ns: int, slack: int, live: bool, q: LogQuery) -> list[Row]:
+async def log_rows(feed: Feed, run_id: str | None, now_ns: int, clocks: Clocks, live: bool, q: LogQuery) -> list[Row]:
     """The last BUFFER lines that `q` asks for. Looks back two minutes first, further only while too few are found."""
     until = now_ns if q.until_ns is None else min(q.until_ns, now_ns)
     rows: list[Row] = []
     for span in LOG_SPANS_S:
         rows = await feed.session.rows(
-            "live_logs", run_id, until - span * S, until, slack, q.level, q.node, q.needle, BUFFER
+            "live_logs", run_id, until - span * S, until, *clocks, q.level, q.node, q.needle, BUFFER
         )
         if len(rows) >= (40 if live and q.until_ns is None else BUFFER):
             break
@@ -155,7 +163,7 @@ async def look(view: View, feed: Feed, run_id: str, window: str, at_ns: int | No
     attempt = choose(attempts, view.attempt_id)
     clock = await feed.rows("live_clock", run_id, tables=("clock_offsets", "runs"))
     shift = {c["node"]: c["shift_ns"] for c in clock}
-    slack = max((abs(s) for s in shift.values()), default=0) + 2 * S
+    clocks = clocks_of(clock)
     running = attempt["run_state"] == "running" and attempt["state"] in ("running", "planned", None)
     phases = [
         p
@@ -165,37 +173,40 @@ async def look(view: View, feed: Feed, run_id: str, window: str, at_ns: int | No
     end = last_instant(attempt, phases, shift) if not running else None
     live = running and at_ns is None
     now = at_ns if at_ns is not None else end if end is not None else view.now() - shift.get("", 0)
-    until = FOREVER if live else now + shift.get(attempt["node"] or "", 0)
+    here = now + shift.get(attempt["node"] or "", 0)  # now on the clock of the load client's node
+    until = FOREVER if live else here
     t0 = now - LOOK_BACK_S * S
     a = attempt["attempt_id"]
     begin = load_begin(phases) or t0
     span = (now - begin) / S
     step = next((s for s in TREND_STEPS_S if span / s <= 45), TREND_STEPS_S[-1])
     window = window if window == "recent" or any(p["name"] == "steady" for p in phases) else "all"
-    until_recent = now + shift.get(attempt["node"] or "", 0) if window == "recent" else until
-    rows = list(await feed.rows("live_requests", a, window, until_recent, tables=("requests",)))
-    held = at_ns if at_ns is not None else 0
-    rows += await feed.rows("live_itl", a, window, until_recent, tables=("requests",), every=5, key=(a, window, held))
-    counts = await feed.rows("live_counts", a, window, until_recent, tables=("requests",))
+    until_recent = here if window == "recent" else until
+    at = (a, window, at_ns)
+    args = (a, window, until_recent)
+    rows = await feed.rows("live_requests", *args, tables=("requests",), every=2, key=at)
+    gaps = await feed.rows("live_itl", *args, tables=("requests",), every=feed.pace("live_itl"), key=at)
+    feed.set_pace("live_itl", 5 + (gaps[0]["n"] if gaps else 0) // 40_000)
+    counts = await feed.rows("live_counts", *args, tables=("requests",), every=2, key=at)
     stage = await feed.rows("live_stage", run_id, until, tables=("log_events",)) if not phases else []
-    engine = await feed.rows("live_engine", run_id, t0, now, slack)
+    engine = await feed.rows("live_engine", run_id, t0, now, *clocks)
     return LiveView(
         attempts=tuple(attempts),
         attempt=attempt,
         now_ns=now,
         running=running,
         phases=tuple(phases),
-        gpus=await feed.rows("live_gpus", run_id, t0, now, slack),
-        rails=worth_showing(await feed.rows("live_rails", run_id, t0, now, slack), netdevs_of(view)),
+        gpus=await feed.rows("live_gpus", run_id, t0, now, *clocks),
+        rails=worth_showing(await feed.rows("live_rails", run_id, t0, now, *clocks), netdevs_of(view)),
         engine=engine[0] if engine else None,
         window=window,
-        requests=tuple(rows),
+        requests=(*rows, *gaps),
         counts=counts[0] if counts else {},
-        load=tuple(await feed.rows("live_load", a, t0 + shift.get(attempt["node"] or "", 0), now + slack)),
-        trend=tuple(await feed.rows("live_trend", a, step, until, tables=("requests",))),
+        load=tuple(await feed.rows("live_load", a, here - LOAD_BACK_S * S, here)),
+        trend=tuple(await feed.rows("live_trend", a, step, until, tables=("requests",), every=2, key=(*at, step))),
         trend_step_s=step,
         findings=await feed.rows("live_findings", run_id, until, tables=("findings", "gates", "log_events")),
-        logs=await log_rows(feed, run_id, now, slack, live, logs),
+        logs=await log_rows(feed, run_id, now, clocks, live, logs),
         nodes=tuple(await feed.rows("live_nodes", tables=("node_states", "clock_offsets"))),
         stage=stage[0] if stage else None,
         slo=slo_of(view, attempt),

@@ -12,7 +12,7 @@ from textual.containers import Horizontal
 
 from screens.base import Command, ConsoleScreen
 from screens.data import Row
-from screens.live_data import S, log_rows, netdevs_of
+from screens.live_data import S, clocks_of, log_rows, netdevs_of
 from screens.widgets.bars import Ends, TextPanel
 from screens.widgets.devices import Devices
 from screens.widgets.lamps import worded
@@ -77,10 +77,10 @@ class NodeScreen(ConsoleScreen):
         state = next((s for s in states if s["node"] == name), None)
         now = self.view.now()
         offset = (state["offset_ns"] or 0) if state else 0
-        slack = abs(offset) + 2 * S
+        clocks = clocks_of(await self.feed.rows("live_clock", None, tables=("clock_offsets", "runs")))
         t0 = now - 120 * S
-        gpus = await self.feed.rows("live_gpus", None, t0, now, slack)
-        rails = await self.feed.rows("live_rails", None, t0, now, slack)
+        gpus = await self.feed.rows("live_gpus", None, t0, now, *clocks)
+        rails = await self.feed.rows("live_rails", None, t0, now, *clocks)
         host = await self.feed.rows("screen_host", t0 + offset, now + offset)
         query = self.query_one(LogView).query_state
         query = LogQuery(query.until_ns, query.level, name, query.needle)
@@ -91,7 +91,7 @@ class NodeScreen(ConsoleScreen):
             rails=worth_showing([r for r in rails if r["node"] == name], netdevs_of(self.view)),
             host=next((h for h in host if h["node"] == name), None),
             threads=await self.feed.rows("screen_threads", name, t0 + offset, now + offset, every=2, key=name),
-            logs=await log_rows(self.feed, None, now, slack, True, query),
+            logs=await log_rows(self.feed, None, now, clocks, True, query),
             checks=[g for g in await self.feed.rows("screen_gates", None, tables=("gates",)) if g["node"] == name],
             now_ns=now,
         )

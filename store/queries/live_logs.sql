@@ -1,12 +1,12 @@
--- live_logs(run, t0, t1, slack := 0, level := 0, from_node := NULL, needle := NULL, n := 400): the last n log lines of a window, all nodes interleaved by the run's clock
+-- live_logs(run, t0, t1, names := []::VARCHAR[], shifts := []::BIGINT[], level := 0, from_node := NULL, needle := NULL, n := 400): the last n log lines of a window, all nodes interleaved by the run's clock
+-- names, shifts: nodes whose clock is not the run's, and by how many ns it is ahead (live_clock says)
 WITH s AS (
   SELECT l.node, l.rank, l.job_id, l.stream, l."offset" AS at_byte, l.level, l.text, l.truncated,
-         l.wall_ns - coalesce(c.shift_ns, 0) AS at_ns,
+         l.wall_ns - coalesce(shifts[list_position(names, l.node)], 0) AS at_ns,
          CASE upper(l.level[1]) WHEN 'D' THEN 10 WHEN 'T' THEN 10 WHEN 'W' THEN 30 WHEN 'E' THEN 40 WHEN 'C' THEN 50 WHEN 'F' THEN 50
               ELSE 20 END AS severity
   FROM log_lines l
-  LEFT JOIN live_clock(run) c ON c.node = l.node
-  WHERE (run IS NULL OR l.run_id = run) AND l.wall_ns BETWEEN t0 - slack AND t1 + slack
+  WHERE (run IS NULL OR l.run_id = run) AND l.wall_ns BETWEEN t0 + least(0, list_min(shifts)) AND t1 + greatest(0, list_max(shifts))
     AND (from_node IS NULL OR l.node = from_node) AND (needle IS NULL OR contains(lower(l.text), lower(needle)))
 ), newest AS (
   SELECT * FROM s WHERE at_ns BETWEEN t0 AND t1 AND severity >= level
