@@ -17,7 +17,14 @@ DARK = Theme(
     success="#87af5f",
     warning="#d7af5f",
     error="#ff5f5f",
-    variables={"dim": "#8a8a8a", "rule": "#444444", "calm": "#5f8787", "two": "#d7af87", "three": "#af87d7"},
+    variables={
+        "dim": "#8a8a8a",
+        "rule": "#444444",
+        "calm": "#5f8787",
+        "chosen": "#1c3a4d",
+        "two": "#d7af87",
+        "three": "#af87d7",
+    },
 )
 LIGHT = Theme(
     name="twinrail-light",
@@ -32,7 +39,14 @@ LIGHT = Theme(
     success="#00672b",
     warning="#875f00",
     error="#af0000",
-    variables={"dim": "#6c6c6c", "rule": "#bcbcbc", "calm": "#5f8787", "two": "#87481f", "three": "#5f3f9f"},
+    variables={
+        "dim": "#6c6c6c",
+        "rule": "#bcbcbc",
+        "calm": "#5f8787",
+        "chosen": "#c6dfee",
+        "two": "#87481f",
+        "three": "#5f3f9f",
+    },
 )
 CONTRAST = Theme(
     name="twinrail-contrast",
@@ -47,6 +61,13 @@ CONTRAST = Theme(
     success="#00ff00",
     warning="#ffff00",
     error="#ff8787",
-    variables={"dim": "#d0d0d0", "rule": "#ffffff", "calm": "#afd7d7", "two": "#ffaf00", "three": "#ff87ff"},
+    variables={
+        "dim": "#d0d0d0",
+        "rule": "#ffffff",
+        "calm": "#afd7d7",
+        "chosen": "#004f5f",
+        "two": "#ffaf00",
+        "three": "#ff87ff",
+    },
 )
 THEMES = (DARK, LIGHT, CONTRAST)

@@ -157,7 +157,7 @@ class ConsoleScreen(Screen[None]):
         """A top bar that starts with the product's name and ends with SIMULATED where that is so."""
         tail = [*right]
         if self.view.session.simulated:
-            tail.append((" SIMULATED ", "sel"))
+            tail.append((" SIMULATED ", "badge"))
         return Ends(((" twinrail  ", "title"), *spans), tuple(tail))
 
     def _notice(self) -> tuple[Span, ...] | None:

@@ -15,7 +15,7 @@ from textual.widgets import Input, Static
 from runners.spec import Case, ConfigError, Deployment, Inventory
 from screens.data import Row
 from screens.widgets.bars import TextPanel
-from screens.widgets.text import Line, Span, clean, line, num, span_s
+from screens.widgets.text import Line, clean, line, num, span_s
 
 
 class Ask(ModalScreen[str | None]):
@@ -66,7 +66,7 @@ class Reader(ModalScreen[None]):
         self._fill()
 
     def _fill(self) -> None:
-        self.query_one(TextPanel).show(wrap(self._texts, max(self.size.width - 12, 20)))
+        self.query_one(TextPanel).show(self._texts)
 
     def action_close(self) -> None:
         self.dismiss(None)
@@ -74,25 +74,6 @@ class Reader(ModalScreen[None]):
     def action_copy(self) -> None:
         self.app.copy_to_clipboard("\n".join(entry.text for entry in self._texts))
         self.notify("copied")
-
-
-def wrap(lines: tuple[Line, ...], width: int) -> tuple[Line, ...]:
-    """Long lines continued below themselves, cut by width."""
-    out: list[Line] = []
-    for entry in lines:
-        now: list[Span] = []
-        used = 0
-        for text, role in entry.spans:
-            rest = text
-            while rest:
-                piece, rest = rest[: width - used], rest[width - used :]
-                now.append((piece, role))
-                used += len(piece)
-                if used >= width:
-                    out.append(Line(tuple(now), entry.base))
-                    now, used = [("  ", "")], 2
-        out.append(Line(tuple(now), entry.base))
-    return tuple(out)
 
 
 @dataclass(frozen=True)

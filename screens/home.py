@@ -12,7 +12,7 @@ from textual.containers import Horizontal, Vertical
 
 from screens.base import Command, ConsoleScreen, Go
 from screens.data import Row
-from screens.dialogs import Start, StartRun
+from screens.dialogs import Ask, Start, StartRun
 from screens.home_rows import (
     HomeView,
     case_rows,
@@ -232,7 +232,14 @@ class HomeScreen(ConsoleScreen):
 
     def action_down(self) -> None:
         if name := self._chosen_deployment():
-            self.send("down", deployment=name)
+            self._take_down(name)
+
+    def _take_down(self, name: str) -> None:
+        def go(text: str | None) -> None:
+            if text == "down":
+                self.send("down", deployment=name)
+
+        self.app.push_screen(Ask(f"take {clean(name, 40)} down?", "write down to confirm; its logs are kept"), go)
 
     def commands(self) -> Iterable[Command]:
         if self.snapshot is None:
@@ -243,6 +250,6 @@ class HomeScreen(ConsoleScreen):
         for d in self.snapshot.deployments:
             name = d["deployment"]
             if d["state"] == "ready":
-                yield Command(f"down: {name}", "stop its server", lambda name=name: self.send("down", deployment=name))
+                yield Command(f"down: {name}", "stop its server", lambda name=name: self._take_down(name))
             elif d["asked_engine"] != "external":
                 yield Command(f"up: {name}", "start its server", lambda name=name: self.send("up", deployment=name))

@@ -42,7 +42,6 @@ class LiveScreen(ConsoleScreen):
         Binding("f", "follow", "follow the logs"),
         Binding("n", "note", "write a note"),
         Binding("x", "stop", "stop the run"),
-        Binding("X", "skip", "skip this attempt"),
     ]
 
     def __init__(self, view: View) -> None:
@@ -291,13 +290,6 @@ class LiveScreen(ConsoleScreen):
 
         self.app.push_screen(Ask(f"stop run {clean(run_id, 60)}?", "write stop to confirm; all data are kept"), go)
 
-    def action_skip(self) -> None:
-        snap = self.snapshot
-        if snap is None or snap.attempt["state"] != "running":
-            self.notify("no attempt runs here")
-            return
-        self.send("skip_attempt", run_id=snap.attempt["run_id"])
-
     def commands(self) -> Iterable[Command]:
         snap = self.snapshot
         if snap is None:
@@ -311,7 +303,6 @@ class LiveScreen(ConsoleScreen):
         yield Command("view: jump to a time", "every panel at one instant", self.action_jump)
         if snap.attempt["run_state"] == "running":
             yield Command("run: stop", "keeps all data; asks first", self.action_stop)
-            yield Command("run: skip this attempt", "goes on with the next one", self.action_skip)
         else:
             yield Command("view: replay from the start", "p again for faster", self.action_play)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from screens.widgets.panel import Panel
-from screens.widgets.text import Line, Span, crop, line, width_of
+from screens.widgets.text import Line, Span, crop, line, width_of, wrap
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,21 @@ class TextPanel(Panel[tuple[Line, ...]]):
         super().__init__(title, empty=empty, ident=ident)
         self.top = 0
         self._room = 1
+        self._wrapped: tuple[Line, ...] = ()
 
     def draw(self, data: tuple[Line, ...], width: int, height: int) -> list[Line]:
+        self._wrapped = wrap(data, width)
         self._room = height
-        self.top = min(self.top, max(len(data) - height, 0))
-        return list(data[self.top : self.top + height])
+        self.top = min(self.top, max(len(self._wrapped) - height, 0))
+        return list(self._wrapped[self.top : self.top + height])
 
     def side_title(self) -> Line:
-        n = len(self.data or ())
+        n = len(self._wrapped)
         return line((f"{self.top + 1}-{min(self.top + self._room, n)}/{n}", "dim")) if n > self._room else Line(())
 
     def bottom(self) -> None:
         """Show the end."""
-        self.top = max(len(self.data or ()) - self._room, 0)
+        self.top = len(self._wrapped)
         self.redraw()
 
     def key_up(self) -> None:

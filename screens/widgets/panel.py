@@ -15,7 +15,22 @@ from textual.widget import Widget
 from screens.widgets.text import BLANK, Line, Span, line, width_of
 
 D = TypeVar("D")
-ROLES = ("dim", "accent", "ok", "warn", "bad", "strong", "title", "sel", "found", "calm", "one", "two", "three")
+ROLES = (
+    "dim",
+    "accent",
+    "ok",
+    "warn",
+    "bad",
+    "strong",
+    "title",
+    "sel",
+    "badge",
+    "found",
+    "calm",
+    "one",
+    "two",
+    "three",
+)
 
 
 class Panel(Widget, Generic[D]):

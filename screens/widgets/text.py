@@ -72,6 +72,29 @@ def crop(spans: Iterable[Span], width: int) -> tuple[Span, ...]:
     return tuple(kept)
 
 
+def wrap(lines: Iterable[Line], width: int) -> tuple[Line, ...]:
+    """Lines of at most `width` cells; what does not fit goes on below, indented."""
+    out: list[Line] = []
+    for entry in lines:
+        if width_of(entry.spans) <= width:
+            out.append(entry)
+            continue
+        now: list[Span] = []
+        used, indent = 0, 0
+        for text, role in entry.spans:
+            start = 0
+            for i, char in enumerate(text):
+                cells = cell_len(char)
+                if used + cells > width and used > indent:
+                    out.append(Line((*now, (text[start:i], role)), entry.base))
+                    now, start = [("  ", "")], i
+                    used = indent = 2
+                used += cells
+            now.append((text[start:], role))
+        out.append(Line(tuple(now), entry.base))
+    return tuple(out)
+
+
 def num(value: float | None, digits: int = 0, width: int = 0) -> str:
     """A number with fixed digits, right-aligned; a dash when it is not known."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):

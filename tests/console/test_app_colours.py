@@ -29,6 +29,8 @@ def test_text_stands_out_from_its_background(theme: Theme) -> None:
     inks = [theme.foreground, theme.success, theme.warning, theme.error, theme.accent, theme.variables["dim"]]
     for ink in inks:
         assert contrast(TextualColor.parse(ink or ""), background) >= 4.5, ink
+    chosen = TextualColor.parse(theme.variables["chosen"])
+    assert contrast(TextualColor.parse(theme.foreground or ""), chosen) >= 4.5
 
 
 def contrast(a: TextualColor, b: TextualColor) -> float:

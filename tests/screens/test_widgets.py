@@ -18,7 +18,22 @@ from screens.widgets.lamps import _STATES, lamp
 from screens.widgets.logview import LogView
 from screens.widgets.rails import worth_showing
 from screens.widgets.table import Column, Table, cut
-from screens.widgets.text import Line, ago, bar, clean, crop, fit, line, milli, num, short, span_s, spark, width_of
+from screens.widgets.text import (
+    Line,
+    ago,
+    bar,
+    clean,
+    crop,
+    fit,
+    line,
+    milli,
+    num,
+    short,
+    span_s,
+    spark,
+    width_of,
+    wrap,
+)
 from screens.widgets.timeline import PhaseBit, PhaseStrip
 
 
@@ -55,6 +70,15 @@ def test_fitted_text_has_exactly_its_width(text: str, width: int, align: str) ->
 @settings(max_examples=100, deadline=None)
 def test_cropped_spans_never_exceed_the_room(spans: list[tuple[str, str]], width: int) -> None:
     assert width_of(crop(spans, width)) <= width
+
+
+@given(st.lists(st.tuples(st.text(alphabet="ab漢 ", max_size=30), st.just("")), max_size=4), st.integers(4, 20))
+@settings(max_examples=100, deadline=None)
+def test_wrapped_lines_fit_and_lose_nothing(spans: list[tuple[str, str]], width: int) -> None:
+    whole = Line(tuple(spans))
+    lines = wrap((whole,), width)
+    assert all(width_of(entry.spans) <= width for entry in lines)
+    assert lines[0].text + "".join(entry.text[2:] for entry in lines[1:]) == whole.text
 
 
 def test_numbers_line_up_and_missing_ones_are_dashes() -> None:
