@@ -1,11 +1,12 @@
 # A container as a job: started detached, followed, waited for, stopped by its id. POSIX sh and coreutils.
-#   sh -c THIS container ENGINE NAME START STOP_S COMMAND...   in the job's folder
+#   sh -c THIS container ENGINE LOGS NAME START STOP_S COMMAND...   in the job's folder
+# LOGS: `follow` by `ENGINE logs -f`, or `direct` when the container writes into the job's files itself.
 # COMMAND is the whole `ENGINE run -d ...`; START is in the container's label twinrail.start and in no other's.
 # Beside the job's own files: container.id; container.env until it has started; undo until it is gone, which job.sh
 # runs when this shell could not end the container itself.
 # Lines of ours on stderr begin with "twinrail: "; "twinrail: oom-kill:" says that the engine reports OOMKilled.
-engine=$1 name=$2 start=$3 stop_s=$4
-shift 4
+engine=$1 mode=$2 name=$3 start=$4 stop_s=$5
+shift 5
 stopping=
 trap 'stopping=1' TERM INT HUP
 
@@ -27,16 +28,32 @@ state() { # of the container: true (runs), false, gone, or unknown when the engi
     *) echo unknown ;;
   esac
 }
-follow() { # its output into the job's, each time from the byte on that is not there yet: clients of ours may be killed
+follow() { # its output into the job's files; a client of ours may be killed, then from the byte on that is not there yet
   trap '' TERM INT HUP
   while :; do
     was=$(state) out=$(($(size stdout) - out0)) err=$(($(size stderr) - err0))
+    if ! same; then
+      say "$engine logs does not give again what it gave before: what came later is not here"
+      return
+    fi
     {
-      "$engine" logs -f "$cid" 2>&1 >&3 3>&- | { head -c "$err" >/dev/null && exec cat >&2; } 3>&-
+      { "$engine" logs -f "$cid" 3>&- && : >followed; } 2>&1 >&3 |
+        { head -c "$err" >/dev/null && exec cat >&2; } 3>&-
     } 3>&1 | { head -c "$out" >/dev/null && exec cat; }
     case $was in false | gone) return ;; esac
+    [ ! -e followed ] || case $(state) in false | gone) return ;; esac
+    rm -f followed
     sleep 0.5
   done
+}
+same() { # do its logs begin with what the job's files hold? They would not if the engine has thrown parts away
+  [ $((out + err)) = 0 ] && return
+  there=$("$engine" logs "$cid" 2>/dev/null | head -c "$out" | sha256sum)
+  here=$(tail -c +$((out0 + 1)) stdout | head -c "$out" | sha256sum)
+  [ "$there" = "$here" ] || return 1
+  there=$("$engine" logs "$cid" 2>&1 >/dev/null | head -c "$err" | sha256sum)
+  here=$(tail -c +$((err0 + 1)) stderr | head -c "$err" | sha256sum)
+  [ "$there" = "$here" ]
 }
 stop() {
   trap '' TERM INT HUP
@@ -62,12 +79,15 @@ while :; do
 done
 END
 
-"$@" </dev/null >/dev/null 2>run.err &
+if [ "$mode" = direct ]; then
+  "$@" </dev/null &
+else
+  "$@" </dev/null >/dev/null &
+fi
 await $!
 rm -f container.env
 if [ -n "$stopping" ] || [ "$code" != 0 ]; then
-  cat run.err >&2
-  case $(cat run.err) in
+  case $(tail -c 4000 stderr) in
     *'already in use'*)
       say "a container called $name is there and is not this job's. Look: $engine logs $name; remove: $engine rm -f $name" ;;
     *'could not select device driver'*)
@@ -77,13 +97,15 @@ if [ -n "$stopping" ] || [ "$code" != 0 ]; then
   remove
   exit "$code"
 fi
-rm -f run.err
 read -r cid <container.id
 [ -n "$cid" ] || { say "$engine wrote no container id"; remove; exit 125; }
 say "container $name is $cid"
-out0=$(size stdout) err0=$(size stderr)
-follow &
-logs=$!
+logs=
+if [ "$mode" = follow ]; then
+  out0=$(size stdout) err0=$(size stderr)
+  follow &
+  logs=$!
+fi
 while :; do
   "$engine" wait "$cid" >/dev/null 2>&1 &
   await $!
@@ -95,7 +117,7 @@ while :; do
   await $!
 done
 tries=50
-while kill -0 "$logs" 2>/dev/null && [ $tries -gt 0 ]; do
+while [ -n "$logs" ] && kill -0 "$logs" 2>/dev/null && [ $tries -gt 0 ]; do
   sleep 0.2
   tries=$((tries - 1))
 done

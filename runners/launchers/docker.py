@@ -37,6 +37,17 @@ class Look:
     refused: tuple[str, str] | None = None
     devices: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    podman: str | None = None
+
+    @property
+    def direct(self) -> bool:
+        """Whether a container can write into the job's files itself: podman from version 4 on.
+
+        Its `logs -f` may lose lines that come just before a container ends (4.3.1: its file tail then chooses at
+        random between sending a line and stopping).
+        """
+        major = (self.podman or "").split(".", 1)[0]
+        return major.isdecimal() and int(major) >= 4
 
 
 class Docker:
@@ -58,16 +69,13 @@ class Docker:
         if dep.python:
             return [dep.python, *argv]
         own = ("--name=", "--cidfile=", "--label=", "--env-file=")
-        detached = client_argv(dep, node, root, "JOB", "START", argv)
+        detached = client_argv(dep, node, root, "JOB", "START", Look(), argv)
         return ["-i" if word == "-d" else word for word in detached if not word.startswith(own)]
 
     async def server(
         self, link: Link, root: str, job_id: str, ttl_s: int, dep: Deployment, command: RankCommand
     ) -> Launch:
-        seen = await look(link, dep)
-        if trouble := _troubles(link.node, dep, seen):
-            said = "; ".join(f"{v.detail}: {v.fix}" for v in trouble)
-            raise NodeError("missing", f"{link.node.name}: {said}")
+        seen = await _found(link, dep)
         start = uuid.uuid4().hex
         argv = server_argv(dep, command, root, job_id, start, seen)
         stop_s = max(1, int(dep.stop_timeout) - STOP_MARGIN_S)
@@ -75,7 +83,7 @@ class Docker:
         return Launch(
             shown=argv,
             env=command.env,
-            job=_job(link.node, job_id, ttl_s, start, stop_s, argv, command.env),
+            job=_job(link.node, job_id, ttl_s, start, stop_s, seen, argv, command.env),
             facts={name: value for name, value in facts.items() if value},
         )
 
@@ -87,8 +95,9 @@ class Docker:
 
             return await Process().client(link, root, job_id, ttl_s, dep, argv, env)
         start = uuid.uuid4().hex
-        shown = client_argv(dep, link.node, root, job_id, start, argv)
-        return Launch(shown=shown, env=env, job=_job(link.node, job_id, ttl_s, start, CLIENT_STOP_S, shown, env))
+        seen = await _found(link, dep)
+        shown = client_argv(dep, link.node, root, job_id, start, seen, argv)
+        return Launch(shown=shown, env=env, job=_job(link.node, job_id, ttl_s, start, CLIENT_STOP_S, seen, shown, env))
 
     def ask(self, dep: Deployment, node: Node, root: str, argv: list[str], *, as_client: bool) -> str:
         """By the node's own interpreter where it has one, else, and for the load client's sake, in a container."""
@@ -137,7 +146,7 @@ def parse_look(text: str) -> Look:
     """The answer of look.sh; no answer about the image is a refusal."""
     image: list[str] = []
     refused: tuple[str, str] | None = ("", "no answer")
-    found: dict[str, list[str]] = {"device": [], "missing": []}
+    found: dict[str, list[str]] = {"device": [], "missing": [], "podman": []}
     for line in text.splitlines()[:200]:
         word, _, rest = line.partition(" ")
         if word == "image" and rest.split():
@@ -153,7 +162,17 @@ def parse_look(text: str) -> Look:
         refused=refused,
         devices=tuple(found["device"]),
         missing=tuple(found["missing"]),
+        podman=found["podman"][0] if found["podman"] else None,
     )
+
+
+async def _found(link: Link, dep: Deployment) -> Look:
+    """The look of a node where nothing stands in the way. Raises NodeError."""
+    seen = await look(link, dep)
+    if trouble := _troubles(link.node, dep, seen):
+        said = "; ".join(f"{v.detail}: {v.fix}" for v in trouble)
+        raise NodeError("missing", f"{link.node.name}: {said}")
+    return seen
 
 
 def _troubles(node: Node, dep: Deployment, seen: Look) -> list[Verdict]:
@@ -198,21 +217,24 @@ def server_argv(dep: Deployment, command: RankCommand, root: str, job_id: str, s
     for mount in _mounts(dep):
         options += ["-v", mount]
     options += dep.container_flags
-    return [*_head(node, root, job_id, start), *options, *_tail(dep, command.argv)]
+    return [*_head(node, root, job_id, start, seen), *options, *_tail(dep, command.argv)]
 
 
-def client_argv(dep: Deployment, node: Node, root: str, job_id: str, start: str, argv: list[str]) -> list[str]:
+def client_argv(
+    dep: Deployment, node: Node, root: str, job_id: str, start: str, seen: Look, argv: list[str]
+) -> list[str]:
     """The whole `docker run -d ...` of the load client: the engine's image, no device, a CPU set of its own."""
     cpus = [f"--cpuset-cpus={dep.client_cpus}"] if dep.client_cpus else []
-    return [*_head(node, root, job_id, start), *cpus, *_tail(dep, [PYTHON, *argv])]
+    return [*_head(node, root, job_id, start, seen), *cpus, *_tail(dep, [PYTHON, *argv])]
 
 
-def _head(node: Node, root: str, job_id: str, start: str) -> list[str]:
+def _head(node: Node, root: str, job_id: str, start: str, seen: Look) -> list[str]:
     folder = f"{root}/jobs/{job_id}"
     return [
         *(node.container, "run", "-d", f"--name={container_name(job_id)}", f"--cidfile={folder}/container.id"),
         *(f"--label=twinrail.job={job_id}", f"--label=twinrail.start={start}"),
-        *("--pull=never", "--network=host", "--log-driver=json-file", f"--env-file={folder}/container.env"),
+        *("--pull=never", "--network=host", f"--env-file={folder}/container.env"),
+        f"--log-driver={'passthrough' if seen.direct else 'json-file'}",
         *_scripts(root),
     ]
 
@@ -245,11 +267,13 @@ def _mounts(dep: Deployment) -> list[str]:
     return [*dep.mounts, f"{model}:{model}:ro"]
 
 
-def _job(node: Node, job_id: str, ttl_s: int, start: str, stop_s: int, argv: list[str], env: dict[str, str]) -> JobSpec:
-    wrapper = ["sh", "-c", _script("container.sh"), "container"]
+def _job(
+    node: Node, job_id: str, ttl_s: int, start: str, stop_s: int, seen: Look, argv: list[str], env: dict[str, str]
+) -> JobSpec:
+    wrapper = ["sh", "-c", _script("container.sh"), "container", node.container, "direct" if seen.direct else "follow"]
     return JobSpec(
         job_id=job_id,
-        argv=[*wrapper, node.container, container_name(job_id), start, str(stop_s), *argv],
+        argv=[*wrapper, container_name(job_id), start, str(stop_s), *argv],
         secrets={"TWINRAIL_CONTAINER_ENV": env_file(node, env)},
         ttl_s=ttl_s,
     )

@@ -1,5 +1,5 @@
 # What a node has for a container: sh -c THIS look ENGINE IMAGE VENDOR "HCA HCA" PATH...
-# Lines: `image ID DIGEST...` or `refused CODE TEXT`; `device PATH`; `missing PATH`.
+# Lines: `podman VERSION` when ENGINE is podman under whatever name; `image ID DIGEST...` or `refused CODE TEXT`; `device PATH`; `missing PATH`.
 engine=$1 image=$2 vendor=$3 hcas=$4
 shift 4
 if ! command -v "$engine" >/dev/null 2>&1; then
@@ -7,6 +7,7 @@ if ! command -v "$engine" >/dev/null 2>&1; then
 else
   said=$(timeout -k 2 20 "$engine" image inspect -f '{{.Id}}{{range .RepoDigests}} {{.}}{{end}}' "$image" 2>&1)
   code=$?
+  podman=$(timeout -k 2 20 "$engine" info --format '{{.Version.Version}}' 2>/dev/null) && echo "podman $podman"
   said=$(printf '%s' "$said" | tr '\n' ' ')
   if [ $code = 0 ]; then echo "image $said"; else echo "refused $code $said"; fi
 fi
