@@ -38,8 +38,6 @@ def analyze(
     Returns 0 when something was analysed, 2 when a file is missing, an option is wrong or nothing could be used, 3 when
     an output cannot be written or the analysis could not run.
     """
-    from concurrent.futures.process import BrokenProcessPool
-
     from store.analysis.families import read_rules
     from store.analysis.report import Options
 
@@ -60,7 +58,7 @@ def analyze(
         if diff or scenarios:
             return _side_by_side(files, options, json_out=json_out, diff=diff)
         return _one(files, options, json_out=json_out, top=top, html=html, perfetto=perfetto)
-    except (OSError, BrokenProcessPool) as error:
+    except OSError as error:
         return _say(str(error), FAILED)
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
 from os import cpu_count
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from store.analysis.questions import questions
 from store.analysis.rank import RankView, kernel_rows, no_communication, rank_json, view
 from store.analysis.steps import find_steps, left_out, steps_json
 from store.analysis.window import window_json
+from store.analysis.worker import analyze_apart
 
 SCHEMA = 1
 _WORTH_A_PROCESS = 8 << 20
@@ -97,8 +97,8 @@ def _each(files: list[Path], options: Options) -> list[FileReport]:
     count = min(len(files), options.workers or cpu_count() or 1)
     if not big or count < 2:
         return [analyze_file(file, options) for file in files]
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(analyze_file, files, [options] * len(files)))
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(analyze_apart, files, [options] * len(files)))
 
 
 def _size(path: Path) -> int:

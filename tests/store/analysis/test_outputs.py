@@ -182,6 +182,17 @@ def test_big_files_are_read_in_processes_of_their_own(tmp_path: Path, monkeypatc
     assert analyze(paths, Options(workers=2)) == analyze(paths, Options(workers=1))
 
 
+def test_a_process_that_dies_costs_its_file_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("store.analysis.report._WORTH_A_PROCESS", 1)
+    dying = tmp_path / "python"
+    dying.write_text("#!/bin/sh\nkill -9 $$\n")
+    dying.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(dying))
+    report = analyze([TRACES / "a100-rank-0.json.gz", TRACES / "a100-rank-1.json.gz"], Options(workers=2))
+    assert report["ranks"] == []
+    assert report["problems"][0].startswith("a100-rank-0.json.gz: its analysis ended early (signal 9)")
+
+
 def test_a_diff_names_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = write(tmp_path / "a.json", [kernel("a_gemm", 0, 10), kernel("x_rmsnorm", 20, 5)])
     after = write(tmp_path / "b.json", [kernel("a_gemm", 0, 4), kernel("y_rmsnorm", 20, 5)])
