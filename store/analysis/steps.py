@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -39,17 +39,30 @@ _WORDS: Final = (
     (DECODE, re.compile(r"^(?:[\w.]*[ _:./])?(?:decode|forward_decode)(?:[ _:./(\[]|$)", re.I)),
 )
 _INNER_WORK: Final = re.compile(r"attn|attention|kernel|layer|::|##|aten|nccl", re.I)
+# What only one kind of step runs, where the range's name does not say which kind it is.
+_DECODE_KERNEL: Final = re.compile(
+    r"decode|splitkv|paged_attention|mla_dec|attention_3d|fwd_(?:grouped_)?kernel_stage1|masked_multihead|mmha|recurrent"
+    r"|top_?k_?per_?row_?decode|paged_mqa_logits",
+    re.I,
+)
+_PREFILL_KERNEL: Final = re.compile(
+    r"prefill|extend|context_?fmha|flash_fwd_kernel|(?<!paged_)mqa_logits|chunk_(?:fwd|scan|state)",
+    re.I,
+)
+_TRAINING_KERNEL: Final = re.compile(r"bwd|backward|wgrad|dgrad|adam|optimizer", re.I)
 _MAX_STEPS: Final = 20_000
 
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a range's name says: kind, tokens worked on, requests in prefill and in decode. None: not said."""
+    """What is known of a step: kind, tokens worked on, requests in prefill and in decode (None: not said), and whether
+    the annotation told the kind or the kernels did."""
 
     kind: str
     tokens: int | None = None
     prefill_requests: int | None = None
     decode_requests: int | None = None
+    told_by: str = "annotation"
 
 
 @dataclass(frozen=True)
@@ -122,7 +135,22 @@ def find_steps(seen: RankView) -> list[Step]:
         for (where, meaning), rows, launches in zip(kept, rows_of, launches_of, strict=True)
         if len(rows)
     ]
-    return [Step(i, s.meaning, s.range, s.rows, s.calls) for i, s in enumerate(steps)]
+    return [Step(i, _told(seen, s), s.range, s.rows, s.calls) for i, s in enumerate(steps)]
+
+
+def _told(seen: RankView, step: Step) -> Meaning:
+    """The meaning of a step whose name leaves its kind open, from the kernels that only one kind runs."""
+    if step.meaning.kind not in (STEP, REPLAY):
+        return step.meaning
+    names = [seen.timeline.names[i] for i in np.unique(seen.timeline.events.name[step.rows]).tolist()]
+    if any(_TRAINING_KERNEL.search(name) for name in names):
+        return step.meaning
+    prefill = any(_PREFILL_KERNEL.search(name) for name in names)
+    decode = any(_DECODE_KERNEL.search(name) for name in names)
+    if not prefill and not decode:
+        return step.meaning
+    kind = MIXED if prefill and decode else DECODE if decode else PREFILL
+    return replace(step.meaning, kind=kind, told_by="kernels")
 
 
 def _is_launch(seen: RankView) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -170,8 +198,8 @@ def _replays(seen: RankView) -> list[Step]:
             where = Range(
                 timeline.names[calls.name[call]], int(calls.start[call]), int(calls.end[call]), int(calls.thread[call])
             )
-            steps.append(Step(len(steps), Meaning(REPLAY), where, order[a:b], column([call])))
-    return steps
+            steps.append(Step(len(steps), Meaning(REPLAY, told_by="graph"), where, order[a:b], column([call])))
+    return [replace(step, meaning=_told(seen, step)) for step in steps]
 
 
 def from_graph(seen: RankView) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -193,6 +221,7 @@ def step_json(seen: RankView, step: Step, graph: np.ndarray[Any, np.dtype[np.boo
         "kind": step.meaning.kind,
         "index": step.index,
         "name": step.range.name[:200],
+        "told_by": step.meaning.told_by,
         **parts_json(seen.algebra.parts(start, end)),
         "cumulative_ns": seen.algebra.cumulative(step.rows),
         "start_ns": start,

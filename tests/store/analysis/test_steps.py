@@ -101,6 +101,26 @@ def test_of_nested_step_ranges_the_one_that_tells_more_counts(tmp_path: Path) ->
     assert [(step["kind"], step["name"][:9]) for step in rank["steps"]] == [("decode", "execute_4")]
 
 
+@pytest.mark.parametrize(
+    ("names", "kind", "told_by"),
+    [
+        (["a_gemm", "void flash::flash_fwd_splitkv_kernel<x>(y)"], "decode", "kernels"),
+        (["void flashinfer::BatchPrefillWithRaggedKVCacheKernel<x>(y)"], "prefill", "kernels"),
+        (["void flash::flash_fwd_kernel<x>(y)", "void vllm::paged_attention_v2_kernel<x>(y)"], "mixed", "kernels"),
+        (["void flash::flash_fwd_kernel<x>(y)", "void flash::flash_bwd_kernel<x>(y)"], "step", "annotation"),
+        (["a_gemm"], "step", "annotation"),
+    ],
+)
+def test_a_step_whose_name_leaves_its_kind_open_is_told_by_its_kernels(
+    names: list[str], kind: str, told_by: str, tmp_path: Path
+) -> None:
+    rows = [annotation("ProfilerStep#1", 0, 50)]
+    for number, name in enumerate(names):
+        rows += launched(10 + number, 100 + 10 * number, 5, number, name)
+    (rank,) = analyze([write(tmp_path / "t.json", rows)])["ranks"]
+    assert [(step["kind"], step["told_by"]) for step in rank["steps"]] == [(kind, told_by)]
+
+
 def test_without_annotations_each_graph_replay_is_a_step(tmp_path: Path) -> None:
     rows = [call("hipGraphLaunch", 10 * i, 2, correlation=i + 1) for i in range(3)]
     rows += [kernel("a_gemm", 100 + 10 * i, 4, correlation=i + 1) for i in range(3)]
