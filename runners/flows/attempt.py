@@ -137,6 +137,7 @@ class AttemptFlow:
                     self.reasons.append(
                         Reason("ENGINE_CRASH", f"hang: no token for {limit:.0f} s with requests in flight")
                     )
+                    self.reasons += await self._out_of_contact()
                     await self._stop_client(feed)
                     return
 
@@ -166,6 +167,15 @@ class AttemptFlow:
             progress.tokens, progress.since = -1 if tokens is None else int(tokens), now
             return False
         return now - progress.since > self.handle.dep.hang_timeout
+
+    async def _out_of_contact(self) -> list[Reason]:
+        """Nodes of the server whose link is not up: the likely cause when an engine hangs."""
+        links = [await self.services.cluster.link(node.name) for node in self.handle.nodes]
+        return [
+            Reason("NODE_LOST", f"no contact with {link.node.name} ({link.state})")
+            for link in links
+            if link.state is not LinkState.UP
+        ]
 
     async def _late(self, feed: Feed) -> Reason:
         """The budget is over and the client has not ended: no contact, or a client that hangs."""

@@ -163,7 +163,7 @@ def inventory_text(folder: Path, ports: dict[str, int], server_port: int, scenar
     out.append(
         f'[deployments.sim]\nengine = "sim"\nmodel = "sim-model"\nnodes = {q(list(ports))}\nport = {server_port}\n'
         f"host = {q(HOST)}\ntopology = {{ tp = {GPUS * len(ports)} }}\nflags = {q(flags)}\n"
-        'ready_timeout = "2m"\nstop_timeout = "10s"\n'
+        'ready_timeout = "2m"\nstop_timeout = "10s"\nhang_timeout = "20s"\n'
     )
     out.append(
         "[slo.interactive]\nttft_ms = { p95 = 500 }\ntpot_ms = { p95 = 50 }\nsuccess = 0.99\n\n"
