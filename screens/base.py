@@ -238,8 +238,12 @@ class ConsoleScreen(Screen[None]):
             self.focused.set_compact(False)
             self.maximize(self.focused, container=False)
 
-    def action_refresh_now(self) -> None:
+    def forget(self) -> None:
+        """Ask everything anew at the next tick."""
         self.feed.forget()
+
+    def action_refresh_now(self) -> None:
+        self.forget()
         self.poke()
 
     def action_copy(self) -> None:

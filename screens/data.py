@@ -53,17 +53,15 @@ class Feed:
         self._changes = found if isinstance(found, dict) else None
 
     async def rows(
-        self, name: str, *args: object, tables: tuple[str, ...] = (), every: int = 1, key: object = None, slot: str = ""
+        self, name: str, *args: object, tables: tuple[str, ...] = (), every: int = 1, key: object = None
     ) -> list[Row]:
         """The answer of a named query.
 
         `tables` are those it reads (none: always ask). `every` is the least number of ticks between two askings, `key`
-        what must be equal for an old answer to do in between (default: the arguments). `slot` keeps answers of one
-        query apart that are asked side by side.
+        what must be equal for an old answer to do in between (default: the arguments).
         """
         key = args if key is None else key
-        slot = f"{name} {slot}"
-        kept = self._kept.get(slot)
+        kept = self._kept.get(name)
         version = None if self._changes is None else tuple(self._changes.get(t, 0) for t in tables)
         if kept is not None and kept.key == key:
             unchanged = bool(tables) and version is not None and kept.version == version and kept.args == args
@@ -71,7 +69,7 @@ class Feed:
                 return kept.rows
         self.asked += 1
         rows = await self.session.rows(name, *args)
-        self._kept[slot] = _Kept(key, args, version, self.ticks, rows)
+        self._kept[name] = _Kept(key, args, version, self.ticks, rows)
         return rows
 
     def pace(self, name: str) -> int:

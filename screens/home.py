@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 
 from screens.base import Command, ConsoleScreen, Go
-from screens.data import Row
+from screens.data import Row, View
 from screens.dialogs import Ask, Start, StartRun
 from screens.home_rows import (
     HomeView,
@@ -23,6 +23,7 @@ from screens.home_rows import (
     result_cell,
     run_columns,
 )
+from screens.metrics import Metrics
 from screens.widgets.bars import Ends, TextPanel
 from screens.widgets.lamps import worded
 from screens.widgets.table import Column, Table
@@ -38,6 +39,10 @@ class HomeScreen(ConsoleScreen):
         Binding("u", "up", "bring the deployment up"),
         Binding("d", "down", "take the deployment down"),
     ]
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self.metrics = Metrics(self.feed)
 
     def body(self) -> ComposeResult:
         mark = self.view.marked
@@ -109,20 +114,11 @@ class HomeScreen(ConsoleScreen):
         )
 
     async def _with_result(self, deployment: Row) -> Row:
-        """The figures of a deployment's last attempt: of its steady window, else of all its requests."""
+        """The figures of a deployment's last finished attempt: of its steady window, else of all its requests."""
         for window in ("steady", "all"):
-            if deployment["run_id"] is None:
+            if deployment["attempt_id"] is None:
                 break
-            rows = await self.feed.rows(
-                "screen_attempts",
-                deployment["run_id"],
-                window,
-                tables=("requests", "attempts", "phases"),
-                every=10,
-                key=(deployment["attempt_id"], window),
-                slot=f"{deployment['deployment']} {window}",
-            )
-            found = next((r for r in rows if r["attempt_id"] == deployment["attempt_id"]), None)
+            found = await self.metrics.of({"attempt_id": deployment["attempt_id"], "state": "done"}, window)
             if found and found["output_tps"] is not None:
                 return {**deployment, "result": found, "window": window}
         return {**deployment, "result": None, "window": ""}
@@ -169,6 +165,10 @@ class HomeScreen(ConsoleScreen):
         return self.heading(
             ((clean(config.project.name, 40), ""), (f"  {clean(config.path or 'no configuration', 80)}", "dim"))
         )
+
+    def forget(self) -> None:
+        super().forget()
+        self.metrics.forget()
 
     # --- actions
 

@@ -106,8 +106,7 @@ def result_cell(r: Row) -> Span:
     result = r.get("result")
     figures = ""
     if result and result["output_tps"] is not None:
-        tpot = result["tpot_ms"][1] if result["tpot_ms"] else None
-        figures = f" {num(result['output_tps'], 1)} tok/s {r['window']}, TPOT p95 {milli(tpot)}"
+        figures = f" {num(result['output_tps'], 1)} tok/s {r['window']}, TPOT p95 {milli(result['tpot_ms_p95'])}"
     return f"{sign} {clean(r['case_name'], 24)}{figures}{word}", role if r["outcome"] != "OK" else ""
 
 

@@ -12,8 +12,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from screens.base import Command, ConsoleScreen, Go
-from screens.data import Row
+from screens.data import Row, View
 from screens.dialogs import Ask, Reader
+from screens.metrics import Metrics
 from screens.widgets.bars import Ends, TextPanel
 from screens.widgets.chart import Chart, Plot, Series
 from screens.widgets.lamps import worded
@@ -36,15 +37,13 @@ class RunView:
     phases: list[Row]
 
 
-def _quantile(key: str, at: int) -> Column:
-    label = f"{key.split('_')[0].upper()} {('p50', 'p95', 'p99')[at]}"
-
+def _quantile(metric: str, stat: str, keep: int) -> Column:
     def cell(r: Row) -> Span:
-        values = r[key]
-        text = milli(values[at]) if values and values[at] is not None else NONE
-        return (text + ("*" if at == 2 and values and (r["n"] or 0) < 100 else ""), "" if at else "strong")
+        text = milli(r[f"{metric}_{stat}"])
+        few = stat == "p99" and 0 < (r[f"{metric}_n"] or 0) < 100
+        return text + ("*" if few else ""), "strong" if stat == "p50" else ""
 
-    return Column(label, 9, cell, ">", keep=(5, 7, 4)[at])
+    return Column(f"{metric.split('_')[0].upper()} {stat}", 9, cell, ">", keep=keep)
 
 
 ATTEMPTS = (
@@ -60,13 +59,9 @@ ATTEMPTS = (
     Column("late", 5, lambda r: (num(r["timed_out"]), "warn" if r["timed_out"] else "dim"), ">", keep=3),
     Column("in tok/s", 9, lambda r: (num(r["input_tps"], 1), ""), ">", keep=6),
     Column("out tok/s", 9, lambda r: (num(r["output_tps"], 1), "strong"), ">", keep=8),
-    _quantile("ttft_ms", 0),
-    _quantile("ttft_ms", 1),
-    _quantile("ttft_ms", 2),
-    _quantile("tpot_ms", 0),
-    _quantile("tpot_ms", 1),
-    _quantile("tpot_ms", 2),
-    _quantile("e2e_ms", 1),
+    *(_quantile(m, stat, keep) for m in ("ttft_ms", "tpot_ms") for stat, keep in (("p50", 5), ("p95", 7), ("p99", 4))),
+    _quantile("itl_ms", "p95", 3),
+    _quantile("e2e_ms", "p95", 4),
     Column("window", 8, lambda r: (span_s(r["duration_s"]), "dim"), ">", keep=2),
     Column(
         "marks",
@@ -74,6 +69,14 @@ ATTEMPTS = (
         lambda r: (", ".join(clean(f, 30) for f in r["flags"] or ()) or clean(r["detail"] or "", 100), "warn"),
         keep=1,
     ),
+)
+
+
+_NOTHING: Row = dict.fromkeys(
+    [
+        *("ok", "failed", "timed_out", "cut", "input_tokens", "output_tokens", "input_tps", "output_tps", "duration_s"),
+        *(f"{m}_ms_{k}" for m in ("ttft", "tpot", "itl", "e2e") for k in ("n", "p50", "p95", "p99")),
+    ]
 )
 
 
@@ -89,6 +92,10 @@ class RunScreen(ConsoleScreen):
 
     window = "steady"
     metric = "ttft_ms"
+
+    def __init__(self, view: View) -> None:
+        super().__init__(view)
+        self.metrics = Metrics(self.feed)
 
     def body(self) -> ComposeResult:
         yield Table("attempts", ATTEMPTS, key="attempt_id", empty="no attempt yet", ident="attempts")
@@ -122,27 +129,24 @@ class RunScreen(ConsoleScreen):
             return None
         run = wanted[0]
         rid = run["run_id"]
-        attempts = await self.feed.rows(
-            "screen_attempts",
-            rid,
-            self.window,
-            tables=("requests", "attempts", "phases"),
-            every=5,
-            key=(rid, self.window),
-        )
+        rows = await self.feed.rows("live_run", rid, tables=("runs", "attempts", "lives"))
+        asked = [r for r in rows if r["attempt_id"] is not None]
+        attempts = [{**_NOTHING, **(await self.metrics.of(r, self.window) or {}), **r} for r in asked]
+        if self.metrics.behind:
+            self.poke()
         row = self.query_one("#attempts", Table).row
         ids = [a["attempt_id"] for a in attempts]
         chosen = row["attempt_id"] if row and row["attempt_id"] in ids else self.view.attempt_id
         chosen = chosen if chosen in ids else (ids[0] if ids else None)
-        scatter = await self.feed.rows("screen_scatter", chosen, tables=("requests",)) if chosen else []
+        scatter = await self.feed.rows("request_metrics", chosen, tables=("requests",)) if chosen else []
         phases = await self.feed.rows("live_phases", rid, tables=("phases", "clock_offsets"))
         return RunView(
             run=run,
             window=self.window,
             attempts=attempts,
-            commands=await self.feed.rows("screen_commands", rid, tables=("commands", "attempts")),
+            commands=await self.feed.rows("run_commands", rid, tables=("commands", "jobs")),
             gates=await self.feed.rows("screen_gates", rid, tables=("gates",)),
-            notes=await self.feed.rows("screen_notes", rid, tables=("notes",)),
+            notes=await self.feed.rows("run_notes", rid, tables=("notes",)),
             chosen=chosen,
             scatter=scatter,
             phases=[p for p in phases if p["attempt_id"] == chosen],
@@ -151,7 +155,7 @@ class RunScreen(ConsoleScreen):
     def apply(self, snapshot: RunView) -> None:
         table = self.query_one("#attempts", Table)
         first = table.data is None
-        few = any(0 < (a["n"] or 0) < 100 for a in snapshot.attempts)
+        few = any(0 < (a["ttft_ms_n"] or 0) < 100 for a in snapshot.attempts)
         note = "   * p99 of fewer than 100 requests" if few else ""
         table.title = f"attempts, window {snapshot.window} (w changes){note}"
         table.show(snapshot.attempts)
@@ -166,16 +170,17 @@ class RunScreen(ConsoleScreen):
         name = self.metric.split("_")[0].upper()
         chart.title = f"{name} ms by time sent (m changes)"
         points = [r for r in snap.scatter if r[self.metric] is not None]
+        begin = min((r["sent_ns"] for r in snap.scatter if r["sent_ns"] is not None), default=0)
         if not points:
             chart.show(None)
             return
-        last = max(r["at_s"] for r in points)
+        last = max((r["sent_ns"] - begin) / S for r in points)
         kinds = (("measured", "one", True), ("other", "dim", False))
         series = [
             Series(
                 label,
                 role,
-                [r["at_s"] for r in points if r["measured"] is flag],
+                [(r["sent_ns"] - begin) / S for r in points if r["measured"] is flag],
                 [r[self.metric] for r in points if r["measured"] is flag],
                 dots=True,
             )
@@ -213,6 +218,10 @@ class RunScreen(ConsoleScreen):
             ),
             ((clean(r["who"] or "", 30) + " ", "dim"),),
         )
+
+    def forget(self) -> None:
+        super().forget()
+        self.metrics.forget()
 
     # --- actions
 

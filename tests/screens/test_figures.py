@@ -197,9 +197,8 @@ async def test_run_screen_rates_count_tokens_that_arrived_in_the_window(open_app
     app = open_app("live")
     async with app.run_test(size=(200, 60)) as pilot:
         screen = await goto(pilot, "5")
-        w0, w1 = raw(
-            app, f"SELECT start_mono_ns, end_mono_ns FROM phases WHERE attempt_id = '{RUN}-1' AND name = 'steady'"
-        )[0]
+        w0 = raw(app, f"SELECT start_mono_ns FROM phases WHERE attempt_id = '{RUN}-1' AND name = 'steady'")[0][0]
+        w1 = raw(app, f"SELECT max(end_ns) FROM requests WHERE attempt_id = '{RUN}-1' AND measured")[0][0]
         requests = raw(
             app,
             "SELECT sent_ns, first_ns, prompt_tokens, chunk_ns, chunk_tokens FROM requests "
