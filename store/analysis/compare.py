@@ -10,9 +10,11 @@ Report = dict[str, Any]
 
 
 def four_shares(report: Report) -> dict[str, float | None]:
-    """Communication, indexer with attention, MoE and device idleness as shares of the ranks' wall clock.
+    """Exposed communication, indexer with attention, MoE and CPU gaps as shares of the ranks' wall clock, with all
+    idleness beside them.
 
-    Communication here is what is exposed; the families count only instants they own, so the shares never overlap.
+    The families count only instants they own, so the shares never overlap. CPU gaps are the idle time in which the
+    host had not launched the work yet; None where the launches of most of it are not in the capture.
     """
     wall = sum(rank["wall_ns"] for rank in report["ranks"])
 
@@ -22,11 +24,16 @@ def four_shares(report: Report) -> dict[str, float | None]:
     def compute(*families: str) -> int:
         return sum(rank["compute_ns"].get(family, 0) for rank in report["ranks"] for family in families)
 
+    causes = [rank["host"]["idle_by_cause_ns"] for rank in report["ranks"]]
+    idle = sum(rank["idle_ns"] for rank in report["ranks"])
+    unknown = sum(cause["unknown"] for cause in causes)
+    gaps = idle - unknown - sum(cause["queued"] for cause in causes)
     return {
         "communication_exposed": of(sum(rank["communication_exposed_ns"] for rank in report["ranks"])),
         "indexer_attention": of(compute(INDEXER, ATTENTION)),
         "moe": of(compute(MOE)),
-        "idle": of(sum(rank["idle_ns"] for rank in report["ranks"])),
+        "cpu_gaps": of(gaps) if 2 * unknown <= idle else None,
+        "idle": of(idle),
     }
 
 

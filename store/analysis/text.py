@@ -60,6 +60,7 @@ def render(report: dict[str, Any], top: int = 15) -> str:
     lines: list[str] = [] if report["ranks"] else ["No file could be analysed."]
     for rank in report["ranks"]:
         lines += rank_lines(rank)
+    lines += section("Shares of the wall clock, all ranks", _shares(report.get("shares")))
     lines += section("Steps by kind", _kinds(report["ranks"]))
     lines += section("Idle time by cause (rank 0 of the list)", _causes(report["ranks"][:1]))
     lines += section("Communication", _collectives(report))
@@ -107,6 +108,19 @@ def rank_lines(rank: dict[str, Any]) -> list[str]:
         head = f"window {window['start_ns'] / 1e6:.3f} to {window['end_ns'] / 1e6:.3f} ms"
         lines += table((head, "time", "share"), [*inside, ("adds up to", duration(window["wall_ns"]), "")])
     return lines
+
+
+def _shares(shares: dict[str, float | None] | None) -> list[str]:
+    if not shares or shares["idle"] is None:
+        return []
+    named = (
+        ("communication exposed", "communication_exposed"),
+        ("indexer and attention", "indexer_attention"),
+        ("MoE", "moe"),
+        ("CPU gaps", "cpu_gaps"),
+        ("idle in all", "idle"),
+    )
+    return ["  " + " · ".join(f"{name} {share(shares[key], 1)}" for name, key in named)]
 
 
 def _kinds(ranks: list[dict[str, Any]]) -> list[str]:

@@ -269,5 +269,12 @@ def test_four_shares_of_the_first_round() -> None:
         "communication_exposed": pytest.approx(2_141_501 / 84_487_178, abs=1e-6),
         "indexer_attention": pytest.approx(781_592 / 84_487_178, abs=1e-6),
         "moe": pytest.approx(5_841_626 / 84_487_178, abs=1e-6),
+        "cpu_gaps": pytest.approx((72_890_696 - 2_207_080) / 84_487_178, abs=1e-6),
         "idle": pytest.approx(72_890_696 / 84_487_178, abs=1e-6),
     }
+
+
+def test_cpu_gaps_are_not_claimed_where_the_launches_are_missing(tmp_path: Path) -> None:
+    shares = analyze([write(tmp_path / "t.json", [kernel("a_gemm", 0, 5), kernel("a_gemm", 20, 5)])])["shares"]
+    assert shares["cpu_gaps"] is None
+    assert shares["idle"] == pytest.approx(15 / 25)
