@@ -92,6 +92,45 @@ def run(
 
 
 @app.command()
+def search(
+    case: Annotated[str, typer.Argument(metavar="CASE", help="a case, or a table of [searches]")],
+    deployment: Annotated[str | None, typer.Option("--deployment", "-d")] = None,
+    step: Annotated[int | None, typer.Option(min=1, help="the ladder: 1, STEP, 2 STEP ...; default 16")] = None,
+    maximum: Annotated[int | None, typer.Option("--max", min=1, help="highest concurrency; default 256")] = None,
+    repeats: Annotated[int | None, typer.Option(min=1, max=100, help="of a point; default 3")] = None,
+    refine: Annotated[int | None, typer.Option(min=1, help="how finely each answer is pinned down; default 4")] = None,
+    stop_at_slo: Annotated[
+        bool | None, typer.Option("--stop-at-slo/--climb-on", help="whether a breach of the SLO ends the climb")
+    ] = None,
+    config: Config = None,
+    demo: Demo = False,
+    as_json: AsJson = False,
+    foreground: Foreground = False,
+    keep: Annotated[bool, typer.Option(help="leave the server up afterwards")] = False,
+    why: Annotated[str | None, typer.Option(help="what changes and what you expect, for the notes")] = None,
+    gate_override: Annotated[
+        str | None, typer.Option(help="pass a refusing RDMA gate, with the reason in words")
+    ] = None,
+) -> None:
+    """Concurrency search: the most that succeeds, the most tokens, the most within the SLO."""
+    from console.verbs.search import SearchRequest, run_search
+
+    request = SearchRequest(
+        what=case,
+        deployment=deployment,
+        step=step,
+        refine=refine,
+        max_concurrency=maximum,
+        repeats=repeats,
+        stop_at_slo=stop_at_slo,
+        keep=keep,
+        why=why,
+        gate_override=gate_override,
+    )
+    _leave(run_search(Place(config, demo), request, as_json=as_json, foreground=foreground))
+
+
+@app.command()
 def resume(
     run_id: Annotated[str | None, typer.Argument(help="default: every unfinished run")] = None,
     config: Config = None,

@@ -29,6 +29,22 @@ class StartRun(_Order):
     gate_override: Words | None = None  # words that say why a refusing RDMA gate may be passed
 
 
+class StartSearch(_Order):
+    """What is left out is as the case's [searches] table says, else as the design's defaults."""
+
+    kind: Literal["start_search"]
+    what: ShortName
+    deployment: ShortName | None = None
+    step: Annotated[int, Field(ge=1, le=65536)] | None = None
+    refine: Annotated[int, Field(ge=1, le=65536)] | None = None
+    max_concurrency: Annotated[int, Field(ge=1, le=65536)] | None = None
+    repeats: Annotated[int, Field(ge=1, le=100)] | None = None
+    stop_at_slo: bool | None = None
+    keep: bool = False
+    why: Words | None = None
+    gate_override: Words | None = None
+
+
 class StopRun(_Order):
     kind: Literal["stop_run"]
     run_id: RunId
@@ -59,7 +75,7 @@ class StopOwner(_Order):
     kind: Literal["stop_owner"]
 
 
-AnyOrder = StartRun | StopRun | Up | Down | AddNote | Resume | StopOwner
+AnyOrder = StartRun | StartSearch | StopRun | Up | Down | AddNote | Resume | StopOwner
 _ADAPTER: TypeAdapter[AnyOrder] = TypeAdapter(Annotated[AnyOrder, Field(discriminator="kind")])
 
 

@@ -22,8 +22,9 @@ from runners import orders
 from runners.cluster import Cluster
 from runners.engines import ENGINES
 from runners.flows.life import LifeFailedError, Lives
-from runners.flows.order_of_work import attempts_of, cases_of
+from runners.flows.order_of_work import attempts_of, cases_of, search_of
 from runners.flows.run_case import RunFlow
+from runners.flows.search import SearchFlow, options_of
 from runners.flows.services import Services
 from runners.flows.sweep import Sweeper
 from runners.ingest import Ingest
@@ -37,6 +38,7 @@ from store.records import Note, Order, Run
 log = logging.getLogger("twinrail.owner")
 
 STORE_RETRY_S = 10.0
+FLOWS: dict[str, type[RunFlow]] = {"run": RunFlow, "search": SearchFlow}  # by Run.kind
 CRASHED_FLOW = "an error of twinrail itself ended this; see owner.log"
 
 
@@ -140,6 +142,9 @@ class Owner:
             case orders.StartRun():
                 await self._reload()
                 return await self._start_run(order)
+            case orders.StartSearch():
+                await self._reload()
+                return await self._start_search(order)
             case orders.StopRun():
                 if order.run_id not in self.runs:
                     raise orders.OrderError(f"run {order.run_id} is not on")
@@ -168,25 +173,42 @@ class Owner:
         cases, dep_name, repeats, how = cases_of(self.inventory, order.what)
         dep = self.inventory.deployment(order.deployment or dep_name)
         repeats = order.repeats or repeats or 1
-        run_id = self._new_run_id(order.what[0])
-        run = Run(
+        run = self._new_run("run", order, order.what, dep, {"repeats": repeats, "order": how})
+        attempts = attempts_of(run.run_id, cases, repeats, how)
+        await self.store.commit([run, *attempts])
+        self._begin(run, dep)
+        return {"ok": True, "run_id": run.run_id, "attempts": len(attempts)}
+
+    async def _start_search(self, order: orders.StartSearch) -> dict[str, Any]:
+        asked = order.model_dump(include={"step", "refine", "max_concurrency", "repeats", "stop_at_slo"})
+        case, search = search_of(self.inventory, order.what, **asked)
+        dep = self.inventory.deployment(order.deployment)
+        run = self._new_run("search", order, [order.what], dep, options_of(case, search))
+        await self.store.commit([run])
+        self._begin(run, dep)
+        return {"ok": True, "run_id": run.run_id}
+
+    def _new_run(
+        self,
+        kind: str,
+        order: orders.StartRun | orders.StartSearch,
+        what: list[str],
+        dep: Deployment,
+        options: dict[str, Any],
+    ) -> Run:
+        run_id = self._new_run_id(what[0])
+        return Run(
             run_id=run_id,
-            kind="run",
+            kind=kind,
             deployment=dep.name,
-            plan=" ".join(order.what),
+            plan=" ".join(what),
             simulated=ENGINES[dep.engine].simulated,
             created_wall_ns=time.time_ns(),
             who=order.who,
             why=order.why,
             results_dir=str(self.inventory.results_path / run_id),
-            spec=orjson.dumps(
-                {"repeats": repeats, "order": how, "keep": order.keep, "gate_override": order.gate_override}
-            ).decode(),
+            spec=orjson.dumps({**options, "keep": order.keep, "gate_override": order.gate_override}).decode(),
         )
-        attempts = attempts_of(run_id, cases, repeats, how)
-        await self.store.commit([run, *attempts])
-        self._begin(run, dep)
-        return {"ok": True, "run_id": run_id, "attempts": len(attempts)}
 
     def _new_run_id(self, label: str) -> str:
         stem = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{re.sub(r'[^A-Za-z0-9]+', '-', label).lower()}"
@@ -213,7 +235,7 @@ class Owner:
         return begun
 
     def _begin(self, run: Run, dep: Deployment) -> None:
-        flow = RunFlow(self.services, self.lives, run, dep)
+        flow = FLOWS[run.kind](self.services, self.lives, run, dep)
         task = asyncio.create_task(self._run(flow), name=f"run {run.run_id}")
         self.runs[run.run_id] = Active(flow, task)
 

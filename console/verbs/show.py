@@ -88,6 +88,11 @@ def print_document(document: dict[str, Any]) -> None:
     out(f"run {document['run_id']}: {document['outcome'] or document['state']}{mark}")
     if document.get("detail"):
         out(f"  {document['detail']}")
+    if "points" in document:
+        from console.verbs.search import print_search
+
+        print_search(document)
+        return
     rows = []
     for case in document["cases"]:
         for a in case["attempts"]:

@@ -21,7 +21,7 @@ SUCCESSES = BREACHES | {"OK"}
 # These say nothing about a concurrency, and the next point would meet the same wall: the search ends with them.
 WALLS = frozenset({"NODE_LOST", "CANCELLED", "START_FAILED", "GATE_FAILED"})
 UNKNOWN_CV = 0.02  # taken for the spread of repeats where no point was repeated
-REGRESSION_Z = 3.0  # a fall must be this many standard errors of a difference of two points: about 1 in 700 by chance
+REGRESSION_Z = 3.0  # a fall must be this many standard errors of a difference of two points: 1 in 700 by chance
 LEAST_FALL = 0.01  # and this share: repeats of a calm server agree better than anything that matters
 FLAT = 0.01  # of the peak: what a gap must be able to hide above it to be worth another point
 
@@ -181,7 +181,7 @@ def _stops(climb: Sequence[Point], rules: Rules) -> list[Reason]:
         best = max(earlier, key=lambda p: p.tps or 0.0)
         fall = 1 - last.tps / best.tps if best.tps else 0.0
         error = cv * math.sqrt(1 / max(1, best.counted) + 1 / max(1, last.counted))
-        if fall > max(cv, REGRESSION_Z * error, LEAST_FALL):
+        if fall > max(cv, _critical(climb) * error, LEAST_FALL):
             said = f"{at}: {last.tps:.1f} tokens/s, {fall:.1%} below the {best.tps:.1f} at {best.concurrency}"
             reasons.append(Reason("TPS_REGRESSION", f"{said}; repeats spread by {cv:.1%}"))
     if flat := _saturated(climb, cv):
@@ -217,6 +217,14 @@ def _cv(points: Sequence[Point]) -> float:
     """Spread of single repeats as a share, from all points together."""
     known = pooled_cv((p.counted, p.cv) for p in points)
     return UNKNOWN_CV if known is None else known
+
+
+def _critical(points: Sequence[Point]) -> float:
+    """REGRESSION_Z, widened for a spread that is known from few repeats: Student's t by its expansion in 1 / degrees
+    of freedom (Abramowitz and Stegun 26.7.5, first term)."""
+    freedom = sum(max(0, p.counted - 1) for p in points)
+    z = REGRESSION_Z
+    return z + (z**3 + z) / (4 * freedom) if freedom else z
 
 
 # -- the answers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
-from runners.spec import Case, ConfigError, Inventory
+from runners.spec import Case, ConfigError, Inventory, Search
 from store.records import Attempt
 
 
@@ -41,21 +41,41 @@ def attempts_of(run_id: str, cases: Sequence[Case], repeats: int, order: str) ->
     )
     out = []
     for n, (case, repeat) in enumerate(pairs, 1):
-        seed = random.Random(f"{run_id}/{n}" if case.seed is None else f"{case.seed}/{repeat}").getrandbits(31)
         out.append(
-            Attempt(
-                attempt_id=f"{run_id}.a{n}",
-                run_id=run_id,
-                ordinal=n,
-                case_name=case.label,
-                isl=case.isl,
-                osl=case.osl,
-                concurrency=None if case.request_rate else case.concurrency,
-                request_rate=case.request_rate,
-                repeat=repeat,
-                client=case.client,
-                seed=seed,
-                case_spec=case.model_dump_json(),
-            )
+            attempt_of(run_id, n, case, repeat, f"{run_id}/{n}" if case.seed is None else f"{case.seed}/{repeat}")
         )
     return out
+
+
+def attempt_of(run_id: str, ordinal: int, case: Case, repeat: int, seed: str) -> Attempt:
+    """One planned attempt; its number is drawn from the text `seed`."""
+    return Attempt(
+        attempt_id=f"{run_id}.a{ordinal}",
+        run_id=run_id,
+        ordinal=ordinal,
+        case_name=case.label,
+        isl=case.isl,
+        osl=case.osl,
+        concurrency=None if case.request_rate else case.concurrency,
+        request_rate=case.request_rate,
+        repeat=repeat,
+        client=case.client,
+        seed=random.Random(seed).getrandbits(31),
+        case_spec=case.model_dump_json(),
+    )
+
+
+def search_of(inventory: Inventory, name: str, **asked: int | bool | None) -> tuple[Case, Search]:
+    """The case and the rules of a search, for the name of a [searches] table or of a case; `asked` goes first.
+
+    A case with several concurrencies is one workload: the search climbs over concurrency itself.
+
+    Raises:
+        ConfigError: no such name, or a case that is driven by request rate.
+    """
+    named = inventory.searches.get(name) or Search(name=name, case=name)
+    search = named.model_copy(update={k: v for k, v in asked.items() if v is not None})
+    case = inventory.case(search.case)[0]
+    if case.request_rate is not None:
+        raise ConfigError(f"case {case.name!r} is driven by request_rate; a search climbs over concurrency.")
+    return case, search

@@ -83,6 +83,12 @@ class RunFlow:
     # -- work
 
     async def _work(self) -> tuple[str, str]:
+        if refused := await self._prepare():
+            return refused
+        return await self._attempts()
+
+    async def _prepare(self) -> tuple[str, str] | None:
+        """Check, locks, facts of the nodes, probes. The reason when the run may not begin."""
         services, run = self.services, self.row
         if refused := await self._check():
             return refused
@@ -94,6 +100,10 @@ class RunFlow:
         await services.store.commit([self.row] if known else [self.row, *facts])
         services.cluster.watch_clocks([n.name for n in self.nodes], run.run_id)
         await self.telemetry.start()
+        return None
+
+    async def _attempts(self) -> tuple[str, str]:
+        """Every open attempt in order; the first outcome that was not OK, or OK."""
         worst = ("OK", "")
         for attempt in await self._open_attempts():
             if self.cancel.is_set():

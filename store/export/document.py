@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 from store.errors import StoreError
+from store.export.reader import STATS, Reader
+from store.export.search import search_part
 from store.queries import call
 
-if TYPE_CHECKING:
-    from store.database import Table
-
 LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "itl_per_token_ms", "e2e_ms")
-STATS = ("n", "mean", "p50", "p95", "p99")
 RATES = ("input_tps", "output_tps", "total_tps", "request_rate")
-
-
-class Reader(Protocol):
-    """Anything that answers SQL."""
-
-    def query(self, sql: str) -> Table: ...
 
 
 def window_document(row: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -41,7 +33,7 @@ def attempt_windows(reader: Reader, attempt_id: str) -> dict[str, dict[str, Any]
 
 
 def run_document(reader: Reader, run_id: str) -> dict[str, Any]:
-    """The whole run; void attempts (cut by a crash on our side and repeated) are left out.
+    """The whole run; void attempts (cut by a crash on our side and repeated) are left out. A search has more keys.
 
     Raises:
         StoreError: no such run.
@@ -67,6 +59,7 @@ def run_document(reader: Reader, run_id: str) -> dict[str, Any]:
         "detail": run["detail"],
         "deployment": run["deployment"],
         "cases": list(cases.values()),
+        **(search_part(reader, run) if run["kind"] == "search" else {}),
     }
 
 

@@ -11,8 +11,10 @@ from typing import Any
 import orjson
 
 from store.errors import StoreError
-from store.export.document import RATES, STATS, Reader, run_document
+from store.export.document import RATES, run_document
+from store.export.reader import STATS, Reader
 from store.export.reproduce import reproduce_script
+from store.export.search import points_text
 from store.queries import call
 
 SUMMARY_COLUMNS = (
@@ -37,6 +39,9 @@ def write_tree(reader: Reader, run_id: str, target: Path) -> None:
         _write(target / "run_manifest.json", orjson.dumps(manifest, option=orjson.OPT_INDENT_2))
         _write(target / "run_manifest.txt", manifest_text(manifest).encode())
         _write_summary(target / "summary.csv", document)
+        if "points" in document:
+            _write(target / "points.csv", points_text(document).encode())
+            _write(target / "search.json", orjson.dumps({"schema": 1, **document}, option=orjson.OPT_INDENT_2))
         _write_requests(reader, run_id, target / "requests.jsonl")
         commands = reader.query(call("run_commands", run_id)).dicts()
         for purpose in sorted({c["purpose"] for c in commands} | {"server", "bench"}):

@@ -1,0 +1,97 @@
+"""`search`: order it, follow it, print the points and the three answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from console.verbs import NEGATIVE, Place, number, out, print_table, run_async, say, session_of
+
+if TYPE_CHECKING:
+    from runners.spec import Inventory
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """What `search` was asked for; None is left to the configuration."""
+
+    what: str
+    deployment: str | None = None
+    step: int | None = None
+    refine: int | None = None
+    max_concurrency: int | None = None
+    repeats: int | None = None
+    stop_at_slo: bool | None = None
+    keep: bool = False
+    why: str | None = None
+    gate_override: str | None = None
+
+    def rules(self) -> dict[str, int | bool | None]:
+        """The part that says how to search."""
+        return {k: getattr(self, k) for k in ("step", "refine", "max_concurrency", "repeats", "stop_at_slo")}
+
+    def params(self) -> dict[str, Any]:
+        """As an order's parameters."""
+        rest = {k: getattr(self, k) for k in ("what", "deployment", "keep", "why", "gate_override")}
+        return {k: v for k, v in {**rest, **self.rules()}.items() if v is not None}
+
+
+def run_search(place: Place, request: SearchRequest, *, as_json: bool, foreground: bool) -> int:
+    """Exit code: 0 the search came to its end, 1 it did not or no point met the case's SLO, 3 not carried out."""
+    return run_async(_search(place.inventory(), request, as_json=as_json, foreground=foreground))
+
+
+async def _search(inventory: Inventory, request: SearchRequest, *, as_json: bool, foreground: bool) -> int:
+    from console.verbs.run import follow
+    from runners.flows.order_of_work import search_of
+
+    case, search = search_of(inventory, request.what, **request.rules())  # bad usage is told before anything starts
+    inventory.deployment(request.deployment)
+    async with session_of(inventory, foreground=foreground) as session:
+        run_id = str((await session.order("start_search", **request.params()))["run_id"])
+        say(
+            f"search {run_id}: {case.name} up to concurrency {search.max_concurrency} in steps of {search.step}, "
+            f"refined to {search.refine}, {search.repeats} repeats each; results in {inventory.results_path / run_id}"
+        )
+        code = await follow(session, run_id, as_json=as_json)
+        met = (await session.sql(f"select within_slo from points where run_id = '{run_id}'")).rows
+    known = [within for (within,) in met if within is not None]
+    return NEGATIVE if code == 0 and known and not any(known) else code
+
+
+def print_search(document: dict[str, Any]) -> None:
+    """The points by concurrency, what stopped the climb, and the answers, for people."""
+    points = sorted(document["points"], key=lambda p: p["concurrency"])
+    columns = ["C", "outcome", "reps", "out tok/s", "in tok/s", "CV %", "waiting"]
+    columns += ["TTFT p50", "p95", "p99", "TPOT p50", "p95", "p99"]
+    print_table(columns, [_row(p) for p in points])
+    for p in points:
+        if p["detail"]:
+            out(f"C {p['concurrency']}: {p['detail']}")
+    out(f"stopped: {document['stopped'] or 'not yet'}{_after(document['stopped_detail'])}")
+    for name, answer in document["answers"].items():
+        out(f"{name}: {_answer(answer)}")
+    out("TTFT and TPOT in ms; percentiles of fewer than 100 requests are marked ~")
+
+
+def _after(detail: str | None) -> str:
+    return f": {detail}" if detail else ""
+
+
+def _row(point: dict[str, Any]) -> list[str]:
+    def stat(metric: str, which: str) -> str:
+        value = point[metric][which]
+        few = which == "p99" and value is not None and point[metric]["n"] < 100
+        return f"~{number(value)}" if few else number(value)
+
+    figures = [number(point[k]) for k in ("output_tps", "input_tps", "spread_pct", "waiting")]
+    latencies = [stat(m, s) for m in ("ttft_ms", "tpot_ms") for s in ("p50", "p95", "p99")]
+    return [str(point["concurrency"]), point["outcome"] or "–", number(point["repeats"], "d"), *figures, *latencies]
+
+
+def _answer(answer: dict[str, Any] | None) -> str:
+    if answer is None:
+        return "none"
+    rates = f"{number(answer['output_tps'])} out tok/s, {number(answer['input_tps'])} in tok/s"
+    above = f" at {answer['above']}" if answer.get("above") else ""
+    return f"concurrency {answer['concurrency']}, {rates}; bounded by {answer.get('bounded_by')}{above}"

@@ -1,0 +1,95 @@
+"""What a search adds to its run's document: the points, what stopped the climb, the three answers."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from store.export.reader import STATS, Reader
+from store.queries import call
+
+if TYPE_CHECKING:
+    from store.database import Table
+
+ANSWERS = ("max_successful", "max_tps", "max_within_slo")
+_FIGURES = ("repeats", "input_tps", "output_tps", "spread_pct", "within_slo", "prefix_hit_share")
+_ENGINE = ("waiting", "running_top", "kv_top")
+
+
+def search_part(reader: Reader, run: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys for the document of a search run. Points come in order of work; TPS in tokens/s, times in ms.
+
+    An answer is {concurrency, input_tps, output_tps, bounded_by, above}: what limits it, and the next concurrency tried
+    for which it no longer holds (null: none was tried, the climb's stop bounds it).
+    """
+    options = orjson.loads(run["spec"] or "{}")
+    said = options.get("verdict") or {}
+    rows = reader.query(call("search_points", run["run_id"])).dicts()
+    engine = _engine(reader.query(call("search_repeats", [a for r in rows for a in r["attempts"] or []])))
+    points = [_point(r, engine.get(r["concurrency"], {})) for r in rows]
+    known = {p["concurrency"]: p for p in points}
+    case = options.get("case") or {}
+    return {
+        "search": {
+            **{k: case.get(k) for k in ("name", "isl", "osl", "slo")},
+            "tps": "input_tps" if case.get("osl") == 1 else "output_tps",
+            **(options.get("rules") or {}),
+            "spread_pct": _percent(said.get("spread")),
+            "tolerance_pct": _percent(said.get("tolerance")),
+        },
+        "points": points,
+        "stopped": said.get("stopped"),
+        "stopped_detail": said.get("detail") or None,
+        "answers": {name: _answer(said.get(name), known) for name in ANSWERS},
+    }
+
+
+def _point(row: Mapping[str, Any], engine: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **{k: row[k] for k in ("ordinal", "concurrency", "outcome", "detail", *_FIGURES)},
+        **{k: engine.get(k) for k in _ENGINE},
+        **{m: {s: row[f"{m}_{s}"] for s in STATS} for m in ("ttft_ms", "tpot_ms", "e2e_ms")},
+        "attempts": row["attempts"] or [],
+    }
+
+
+def _engine(table: Table) -> dict[int, dict[str, Any]]:
+    """Concurrency -> what the engine showed, the highest of its repeats."""
+    out: dict[int, dict[str, Any]] = {}
+    for row in table.dicts():
+        mine = out.setdefault(row["concurrency"], {})
+        for key in _ENGINE:
+            if row[key] is not None:
+                mine[key] = max(row[key], mine.get(key, row[key]))
+    return out
+
+
+def _answer(said: Mapping[str, Any] | None, points: Mapping[int, Mapping[str, Any]]) -> dict[str, Any] | None:
+    if not said or said["concurrency"] not in points:
+        return None
+    point = points[said["concurrency"]]
+    return {**{k: point[k] for k in ("concurrency", "input_tps", "output_tps")}, **said}
+
+
+def _percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
+def points_text(document: Mapping[str, Any]) -> str:
+    """The points of a search's document as CSV, by concurrency; `answers` names those that a point gives. An empty
+    cell is a figure that is not known."""
+    stats = [(m, s) for m in ("ttft_ms", "tpot_ms", "e2e_ms") for s in STATS]
+    plain = ("ordinal", "concurrency", "outcome", *_FIGURES, *_ENGINE)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["run_id", *plain, *(f"{m}_{s}" for m, s in stats), "answers", "detail", "simulated"])
+    for p in sorted(document["points"], key=lambda p: p["concurrency"]):
+        answers = [n for n, a in document["answers"].items() if a and a["concurrency"] == p["concurrency"]]
+        figures = [*(p[k] for k in plain), *(p[m][s] for m, s in stats)]
+        row = [document["run_id"], *figures, " ".join(answers), p["detail"], document["simulated"]]
+        writer.writerow(["" if v is None else v for v in row])
+    return out.getvalue()
