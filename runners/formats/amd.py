@@ -170,7 +170,7 @@ def parse_amd_text(lines: Iterable[str]) -> Iterator[Item]:
             if line.rstrip().endswith("]"):
                 flat[open_key], open_key = _listed(flat[open_key]), None
             continue
-        match = _INDENTED.match(line)
+        match = _INDENTED.match(line[: text.MATCHED])
         if match is None:
             if line.strip():
                 yield SKIP
@@ -200,13 +200,13 @@ def _listed(value: str) -> list[str]:
 def parse_amd(lines: Iterable[str]) -> Iterator[Item]:
     """amd-smi metric in either form."""
     whole = text.document(lines) or ""
-    if re.search(r"^\s*[\[{]", whole, re.MULTILINE) and "GPU: " not in whole[:200]:
+    if re.search(r"^[ \t]*[\[{]", whole, re.MULTILINE) and "GPU: " not in whole[:200]:
         return parse_amd_json(whole)
     return parse_amd_text(whole.splitlines())
 
 
 def _sniff_rocm(head: str) -> int:
-    return 95 if re.search(r'^\s*[{]?\s*"card\d+": \{', head, re.MULTILINE) else 0
+    return 95 if re.search(r'"card\d{1,4}": \{', head) else 0
 
 
 def _sniff_amd(head: str) -> int:

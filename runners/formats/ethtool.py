@@ -94,7 +94,7 @@ def sniff(head: str) -> int:
         return 96
     lines = [line.strip() for line in head.splitlines()[:40] if line.strip()]
     counted = sum(bool(re.match(r"[\w.\[\]: ]+: \d+$", line)) for line in lines)
-    names = re.search(r"^\s*(?:rx|tx)_(?:prio\d_\w+|bytes|packets|\w+_phy): \d+", head, re.MULTILINE)
+    names = re.search(r"^[ \t]*(?:rx|tx)_(?:prio\d_\w+|bytes|packets|\w+_phy): \d+", head, re.MULTILINE)
     return 88 if names and lines and counted >= len(lines) * 0.8 else 0
 
 

@@ -125,7 +125,7 @@ def _peeled(line: str) -> tuple[str | None, str | None, str]:
 
 def parse_line(line: str) -> Event | None:
     """One raw line -> an event or None. Details: bus id, xid, pid, process, text."""
-    line = text.clean(line)
+    line = text.clean(line)[: text.MATCHED]
     if _HINT.search(line) is None:
         return None
     node, time, message = _peeled(line)
@@ -190,7 +190,7 @@ class KernelLog:
                 return Event("gpu_lost", node, None, time, detail)
             if self._left <= 0:
                 self._bus = None
-        elif match := _GPU_NAMED.search(text.clean(line)):
+        elif match := _GPU_NAMED.search(text.clean(line)[: text.MATCHED]):
             self._bus, self._left = match["bus"], _REACH
         return None
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from runners.formats.base import Event, Value
 from runners.formats.prefix import Prefix
-from runners.formats.text import number, shown
+from runners.formats.text import MATCHED, number, shown
 
 OOM: Final = "OOM"
 CRASH: Final = "ENGINE_CRASH"
@@ -194,6 +194,7 @@ _MAX_SHAPES: Final = 4096
 
 def event_of(text: str, prefix: Prefix | None = None, time: str | None = None, rank: int | None = None) -> Event | None:
     """The event of one message (prefixes and the logger's own header already taken off), or None."""
+    text = text[:MATCHED]
     if _HINT.search(text) is None:
         return None
     shape = text.encode("utf-8", "replace").translate(None, b"0123456789")

@@ -30,7 +30,7 @@ _RANK = re.compile(r"\[Rank (\d+)\] ")
 _CHANNEL = re.compile(
     r"(?:Channel|Ring) (\d+)(?:/(\d+))? : (\d+)\[(\w+)\] -> (\d+)\[(\w+)\] (?:\[(send|receive)\] )?via (\S.*)\Z"
 )
-_CHANNEL_BEGUN = re.compile(r"(?:Channel|Ring) \d+(?:/\d+)? : \d+\[")  # no list of ranks (a ring's order)
+_CHANNEL_BEGUN = re.compile(r"(?:Channel|Ring) \d+(?:/\d+)?(?: :)?(?: \d+\[|\s*\Z)")  # not the list of a ring's ranks
 _NET = re.compile(r"NET/(.+?)/(\d+)(?:\((\d+)\))?((?:/[\w()]+)*)\Z")
 _HCA = re.compile(r"\[(\d+)\] ?([\w.+-]+):(\d+)/(RoCE|IB)\b")
 _OOB = re.compile(r"; OOB ([^\s:]*):")
@@ -196,7 +196,7 @@ def parse_message(
 
 def parse_line(line: str) -> Item | None:
     """One raw line -> a row, a transport event, SKIP for a damaged line, None for anything else."""
-    prefix, rest = peel(clean(line))
+    prefix, rest = peel(clean(line)[: cells.MATCHED])
     match = _HEADER.match(rest)
     if match is not None:
         context: Row = {"node": match[2], "pid": int(match[3]), "tid": int(match[4]), "gpu": int(match[5])}

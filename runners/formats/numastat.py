@@ -71,7 +71,7 @@ def sniff(head: str) -> int:
     """The title, or the node header over memory rows."""
     if "Per-node process memory usage" in head:
         return 96
-    return 70 if re.search(r"^\s+Node 0\s+(?:Node 1\s+)?.*Total\s*$", head, re.MULTILINE) else 0
+    return 70 if re.search(r"^[ \t]+Node 0[ \t]+(?:Node 1[ \t]+)?.*Total[ \t]*$", head, re.MULTILINE) else 0
 
 
 KIND: Final = Kind(

@@ -70,9 +70,9 @@ def parse(lines: Iterable[str]) -> Iterator[Item]:
 
 def _sniff_links(head: str, words: str) -> int:
     plain = text.without_ansi(head)
-    header = re.search(r"^\s*GPU0(?:\s+\S+)*\s*$", plain, re.MULTILINE)
-    row = re.search(rf"^\s*GPU0\s+X\s+(?:(?:{words})\b|\d)", plain, re.MULTILINE)
-    alone = re.search(r"^\s*GPU0\s+X\s*$", plain, re.MULTILINE)
+    header = re.search(r"^[ \t]*GPU0(?:[ \t]+\S+)*[ \t]*$", plain, re.MULTILINE)
+    row = re.search(rf"^[ \t]*GPU0[ \t]+X[ \t]+(?:(?:{words})\b|\d)", plain, re.MULTILINE)
+    alone = re.search(r"^[ \t]*GPU0[ \t]+X[ \t]*$", plain, re.MULTILINE)
     return 95 if header and (row or alone) else 0
 
 

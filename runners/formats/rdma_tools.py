@@ -55,7 +55,7 @@ def parse_statistic(lines: Iterable[str]) -> Iterator[Item]:
         yield {"hca": match[1], "port": int(match[2][:9]), "counters": dict(zip(words[::2], values, strict=True))}
 
 
-_PAIR = re.compile(r"\s*([\w.() -]+?)(?:\[ *(\d+)\])?:\s+(\S.*)\Z")
+_PAIR = re.compile(r"\s*([\w(][\w.() -]*?)(?:\[ *(\d+)\])?:\s+(\S.*)\Z")
 _MTU = re.compile(r"(\d+) \(\d+\)")
 
 
@@ -71,7 +71,7 @@ def parse_devinfo(lines: Iterable[str]) -> Iterator[Item]:
                 yield _port(device, port)
             device, port = {"hca": line.split(":", 1)[1].strip()}, None
             continue
-        match = _PAIR.match(line)
+        match = _PAIR.match(line[:1024])
         if match is None:
             yield SKIP
             continue
@@ -140,7 +140,7 @@ def _port(device: Row, port: Row) -> Row:
     }
 
 
-_IBDEV = re.compile(r"([\w.-]+) port (\d+) ==> (\S+) \((\w+)\)\Z")
+_IBDEV = re.compile(r"(?:\S{1,16} \([^)]{0,80}\) )?([\w.-]{1,64}) port (\d{1,4}) ==> (\S{1,64}) \((\w{1,16})\)\Z")
 
 
 def parse_ibdev2netdev(lines: Iterable[str]) -> Iterator[Item]:
@@ -148,7 +148,7 @@ def parse_ibdev2netdev(lines: Iterable[str]) -> Iterator[Item]:
     for line in text.cleaned(lines):
         if not line.strip():
             continue
-        match = _IBDEV.search(line.strip())
+        match = _IBDEV.match(line.strip())
         yield (
             SKIP
             if match is None
@@ -198,14 +198,14 @@ KIND_LINK: Final = Kind(
     "rdma_link",
     "rdma link",
     columns("hca text -\nport int -\nstate text -\nphys_state text -\nnetdev text - null inside containers"),
-    lambda head: 95 if _found(r"^\s*(?:link |\d+/\d+: )\S+/\d+:? .*physical_state ", head) else 0,
+    lambda head: 95 if _found(r"^[ \t]*(?:link |\d+/\d+: )\S+/\d+:? .*physical_state ", head) else 0,
     parse_link,
 )
 KIND_STATISTIC: Final = Kind(
     "rdma_statistic",
     "rdma statistic show",
     columns("hca text -\nport int -\ncounters map -"),
-    lambda head: 95 if _found(r"^\s*link \S+/\d+ (?!state )\w+ \d+ \w+ \d+", head) else 0,
+    lambda head: 95 if _found(r"^[ \t]*link \S+/\d+ (?!state )\w+ \d+ \w+ \d+", head) else 0,
     parse_statistic,
 )
 KIND_DEVINFO: Final = Kind(
@@ -216,14 +216,16 @@ KIND_DEVINFO: Final = Kind(
         "active_mtu int bytes\nmax_mtu int bytes\nmtu_below_max bool -\nfw_ver text -\ntransport text -\n"
         "node_guid text -\ngids list - {index, gid, version, ipv4}\nusable_gid_index int - first v2 with IPv4"
     ),
-    lambda head: 95 if _found(r"^hca_id:|^\s*GID\[ *\d+\]:", head) else 0,
+    lambda head: 95 if _found(r"^hca_id:|^[ \t]*GID\[ *\d+\]:", head) else 0,
     parse_devinfo,
 )
 KIND_IBDEV: Final = Kind(
     "ibdev2netdev",
     "ibdev2netdev",
     columns("hca text -\nport int -\nnetdev text -\nup bool -"),
-    lambda head: 95 if _found(r"\S+ port \d+ ==> \S+ \(\w+\)", head) else 0,
+    lambda head: (
+        95 if _found(r"^[ \t]*(?:\S{1,16} \([^)\n]{0,80}\) )?\S{1,64} port \d{1,4} ==> \S{1,64} \(", head) else 0
+    ),
     parse_ibdev2netdev,
 )
 KIND_GIDS: Final = Kind(

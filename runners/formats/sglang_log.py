@@ -175,7 +175,7 @@ def split_header(line: str) -> tuple[str | None, str, str]:
 
 def parse_line(line: str) -> Item | None:
     """One raw line -> a batch row, an event (stage, pressure or failure), SKIP for a damaged batch line, or None."""
-    line = clean(line)
+    line = clean(line)[: cells.MATCHED]
     # Its own header is the commonest start of a line: no launcher's prefix then.
     prefix, rest = (None, line) if _OWN_HEADER.match(line) else peel(line)
     time, written, message = split_header(rest)

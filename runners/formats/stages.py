@@ -40,6 +40,7 @@ class Stages:
 
     def event_of(self, message: str, time: str | None, prefix: Prefix | None, rank: int | None = None) -> Event | None:
         """A `start_stage` (or `ready`) event, None when the message is of no stage."""
+        message = message[: cells.MATCHED]
         if self.hint.search(message) is None:
             return None
         for stage, pattern in self.table:

@@ -11,6 +11,7 @@ from runners.formats.base import Value
 MAX_LINE: Final = 64 * 1024  # longer lines are cut here and flagged
 MAX_DOCUMENT: Final = 256 * 1024 * 1024  # a JSON or XML document larger than this is not loaded
 CUT_MARK: Final = " [cut]"
+MATCHED: Final = 4096  # patterns look at so much of a line: what they seek stands at its start
 
 _ANSI = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])|\x9b[0-9;?]*[@-~]")
 # C0 and C1 controls, and the marks that reorder text on a terminal (bidi overrides and isolates).

@@ -11,7 +11,7 @@ import re
 from runners.formats.base import Item
 from runners.formats.log_events import event_of
 from runners.formats.prefix import peel
-from runners.formats.text import clean
+from runners.formats.text import MATCHED, clean
 
 _HEADER = re.compile(
     r"\[?[IWEFC](\d{1,2})(\d\d) (\d\d:\d\d:\d\d(?:\.\d+)?)(?: +\d+)? ([\w./-]+:\d+)\] ?(?:\[(?:[^\]]*?)Rank (\d+)\] ?)?"
@@ -29,7 +29,7 @@ def torch_header(line: str) -> tuple[str | None, int | None, str]:
 
 def parse_line(line: str) -> Item | None:
     """One raw line -> a typed event or None."""
-    prefix, rest = peel(clean(line))
+    prefix, rest = peel(clean(line)[:MATCHED])
     time, rank, message = torch_header(rest)
     return event_of(message, prefix, time, rank)
 

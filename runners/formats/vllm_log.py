@@ -205,7 +205,7 @@ def split_header(line: str) -> tuple[str | None, str | None, str]:
 
 def parse_line(line: str) -> Item | None:
     """One raw line -> a figures row, an event (stage or failure), SKIP for a damaged figures line, or None."""
-    line = clean(line)
+    line = clean(line)[: cells.MATCHED]
     prefix, rest = (None, line) if line.startswith("INFO ") else peel(line)
     _, time, message = split_header(rest)
     if time is None:

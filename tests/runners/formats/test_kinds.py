@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -13,8 +14,6 @@ from runners.formats.base import Event, Kind, collect
 from runners.formats.events import MEANINGS
 from tests.runners.formats.samples import SHARED, Expected, expected, parsed
 from tests.runners.formats.samples import text as sample_text
-
-LINE_KINDS = [kind for kind in kinds.KINDS if not kind.long_lines]
 
 
 @pytest.mark.parametrize("item", expected(), ids=lambda item: item.file)
@@ -137,7 +136,22 @@ def test_control_characters_never_come_through() -> None:
     assert all(value.isprintable() for row in result.rows for value in row.values() if isinstance(value, str))
 
 
-def test_an_endless_line_is_cut_and_still_answers() -> None:
-    for kind in LINE_KINDS:
-        items = list(kind.parse(["x" * 3_000_000]))
-        assert all(not isinstance(item, Event) or len(str(item.detail)) < 10_000 for item in items)
+HOSTILE = [
+    "x" * 70_000,
+    " " * 70_000 + "y",
+    "1." * 35_000,
+    "a: 1, " * 11_000,
+    "/a" * 35_000,
+    "\n " * 30_000,
+    "# " * 30_000,
+]
+
+
+@pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.name)
+def test_hostile_text_costs_no_more_than_its_length(kind: Kind) -> None:
+    begun = time.process_time()
+    for source in HOSTILE:
+        kind.sniff(source[:65536])
+        for item in kind.parse(source.split("\n")):
+            assert not isinstance(item, Event) or len(str(item.detail)) < 10_000
+    assert time.process_time() - begun < 5  # a quadratic pattern takes minutes
