@@ -25,9 +25,11 @@ def reproduce_script(manifest: dict[str, Any], commands: list[dict[str, Any]]) -
         "set -eu",
         f'{shlex.join(again)} ${{TWINRAIL_CONFIG:+--config "$TWINRAIL_CONFIG"}} "$@"',
         "",
-        "# The commands that twinrail executed, for reading or running by hand, in this order:",
+        "# Servers and load clients as executed, for reading or running by hand; probes are in probe_cmd.txt:",
     ]
     for c in commands:
+        if c["purpose"] == "probe":
+            continue
         env = orjson.loads(c["env"]) if c["env"] else {}
         prefix = " ".join(f"{k}={shlex.quote(v)}" for k, v in env.items())
         lines.append(f"#   on {c['node']} ({c['purpose']}): " + plain(f"{prefix} {c['text']}".strip()))
