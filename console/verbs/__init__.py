@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from runners.session import Session
     from runners.spec import Inventory
 
 DONE, NEGATIVE, USAGE, INFRASTRUCTURE = 0, 1, 2, 3
+_HIGH_CONTROLS = re.compile(r"[\x7f-\x9f]")  # JSON may hold them bare, a terminal obeys them
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,29 +66,39 @@ def demo_folder() -> Path:
 
 def say(text: str) -> None:
     """Progress and explanations: to stderr, so that stdout holds nothing but the answer."""
-    sys.stderr.write(text + "\n")
-    sys.stderr.flush()
+    _write(sys.stderr, _harmless(text))
 
 
 def out(text: str) -> None:
     """The answer, to stdout."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    _write(sys.stdout, _harmless(text))
 
 
 def out_json(document: dict[str, Any]) -> None:
-    """One JSON document with its schema number; NaN and infinities are null."""
+    """One JSON document with its schema number; NaN and infinities are null. Controls are escaped, C1 and DEL too."""
     import orjson
 
-    out(orjson.dumps({"schema": 1, **document}, option=orjson.OPT_INDENT_2).decode())
+    text = orjson.dumps({"schema": 1, **document}, option=orjson.OPT_INDENT_2).decode()
+    _write(sys.stdout, _HIGH_CONTROLS.sub(lambda m: f"\\u{ord(m[0]):04x}", text))
+
+
+def _harmless(text: str) -> str:
+    """Lines as they are, but nothing in them that a terminal would obey: much of it was written by nodes."""
+    from store.text import plain
+
+    return "\n".join(plain(line) for line in text.split("\n"))
+
+
+def _write(stream: TextIO, text: str) -> None:
+    stream.write(text + "\n")
+    stream.flush()
 
 
 def say_error(error: BaseException) -> None:
-    """One line that says what, where and what to do next; the terminal is safe from what is in it."""
+    """One line that says what, where and what to do next."""
     from store.masking import mask_text
-    from store.text import plain
 
-    say("twinrail: " + plain(mask_text(str(error) or type(error).__name__)))
+    say("twinrail: " + mask_text(str(error) or type(error).__name__).replace("\n", " "))
 
 
 def fail_code(error: BaseException) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from console.verbs import DONE, USAGE, Place, number, out, out_json, print_table, run_async, say
+from console.verbs import DONE, USAGE, Place, number, out, out_json, print_table, run_async, say_error
 
 if TYPE_CHECKING:
     from runners.spec import Inventory
@@ -130,17 +130,18 @@ def run_sql(place: Place, query: str, *, as_json: bool) -> int:
 async def _run_sql(inventory: Inventory, query: str, *, as_json: bool) -> int:
     from runners.session import reading
     from store.errors import OwnerGone, StoreError
+    from store.guard import Guard
 
-    try:
-        async with reading(inventory) as session:
+    async with reading(inventory) as session:
+        try:
+            if not session.owner.alive:  # the store is open for writing then; an owner checks what it is asked
+                Guard().check(query)
             answer = await session.sql(query)
-    except OwnerGone:
-        raise
-    except StoreError as e:
-        if not inventory.store_path.exists():
+        except OwnerGone:
             raise
-        say(f"twinrail: {e}")
-        return USAGE
+        except StoreError as e:
+            say_error(e)
+            return USAGE
     if as_json:
         out_json(table_document(answer))
     else:
