@@ -13,11 +13,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from runners.flows.outcome import Reason, decide
+from runners.flows.outcome import BREACHES, SERVED, Reason, decide
 from store.analysis.statistics import BAR, pooled_cv, spread_of
 
-BREACHES = frozenset({"TTFT_SLO_EXCEEDED", "TPOT_SLO_EXCEEDED", "SLO_EXCEEDED"})
-SUCCESSES = BREACHES | {"OK"}
 # These say nothing about a concurrency, and the next point would meet the same wall: the search ends with them.
 WALLS = frozenset({"NODE_LOST", "CANCELLED", "START_FAILED", "GATE_FAILED"})
 UNKNOWN_CV = 0.02  # taken for the spread of repeats where no point was repeated
@@ -67,7 +65,7 @@ class Point:
     @property
     def succeeded(self) -> bool:
         """An SLO breach is a success."""
-        return self.outcome in SUCCESSES
+        return self.outcome in SERVED
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +100,14 @@ class Verdict:
 
 def settled(outcomes: Sequence[str], began: bool, repeats: int) -> bool:
     """Whether a point needs no further repeat: all are done, most can no longer succeed, or there is a wall."""
-    failed = sum(o not in SUCCESSES for o in outcomes)
+    failed = sum(o not in SERVED for o in outcomes)
     wall = bool(outcomes) and (outcomes[-1] in WALLS - {"NODE_LOST"} or not began)
     return len(outcomes) >= repeats or 2 * failed >= repeats or wall
 
 
 def point_of(concurrency: int, repeats: Sequence[Repeat], asked: int, *, has_slo: bool) -> Point:
     """The settled point. It counts as a success, and as within the SLO, only if most of the asked repeats do."""
-    good = [r for r in repeats if r.outcome in SUCCESSES and r.tps is not None]
+    good = [r for r in repeats if r.outcome in SERVED and r.tps is not None]
     bad = [r for r in repeats if r not in good]
     spread = spread_of(r.tps for r in good)
     waits = sorted(r.waiting for r in good if r.waiting is not None)
@@ -132,7 +130,7 @@ def point_of(concurrency: int, repeats: Sequence[Repeat], asked: int, *, has_slo
         wall = lead.outcome if lead.outcome in WALLS else "START_FAILED"
         said = lead.detail if lead.outcome == wall else f"{lead.outcome}: {lead.detail}"
         return replace(point, outcome=wall, detail=said, within_slo=None)
-    failures = [Reason(r.outcome if r.outcome not in SUCCESSES else "CLIENT_ERROR", r.detail) for r in bad]
+    failures = [Reason(r.outcome if r.outcome not in SERVED else "CLIENT_ERROR", r.detail) for r in bad]
     if 2 * len(good) <= asked:
         name, said = decide(failures)
         return replace(point, outcome=name, detail=_share(said, len(bad), len(repeats)), within_slo=lost)

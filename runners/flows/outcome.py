@@ -24,6 +24,8 @@ PRECEDENCE = (
     "MAX_CONCURRENCY_REACHED",
     "OK",
 )
+BREACHES = frozenset({"TTFT_SLO_EXCEEDED", "TPOT_SLO_EXCEEDED", "SLO_EXCEEDED"})
+SERVED = BREACHES | {"OK"}  # the attempt was carried through; a breach of the SLO is still a success
 # After one of these the server is wounded: the next attempt needs another life.
 DIRTY = frozenset({"OOM", "ENGINE_CRASH", "NODE_LOST", "START_FAILED", "GATE_FAILED"})
 

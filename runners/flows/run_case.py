@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,7 @@ from runners.flows import check, gate, manifest
 from runners.flows.attempt import AttemptFlow
 from runners.flows.collect import collect
 from runners.flows.life import LifeFailedError, LifeHandle, Lives
-from runners.flows.outcome import DIRTY, Reason
+from runners.flows.outcome import DIRTY, SERVED, Reason
 from runners.flows.services import Services
 from runners.flows.telemetry import Telemetry
 from runners.nodes import jobs, lock
@@ -48,6 +49,7 @@ class RunFlow:
         self.nodes = services.inventory.nodes_of(dep)
         self.telemetry = Telemetry(services, run.run_id, dep, self.nodes)
         self._locked: list[str] = []
+        self._proven: LifeHandle | None = None  # the server that carried the last attempt well, a moment ago
 
     async def run(self) -> Run:
         """The finished run. Never raises for what happens on nodes: that becomes its outcome."""
@@ -156,9 +158,14 @@ class RunFlow:
             await self.lives.stop(handle, done.outcome or "ENGINE_CRASH", done.detail or "")
         elif per_repeat and not handle.life.external:
             await self.lives.stop(handle, "OK", "the case asks for independent lives")
+        self._proven = handle if done.outcome in SERVED else None
         return done
 
     async def _server(self, attempt: Attempt, begun: int) -> LifeHandle:
+        """A ready server, its probes followed, its gate passed. One that has just served well is not asked again."""
+        proven = self._proven
+        if proven is not None and self.lives.handles.get(self.dep.name) is proven and not proven.trouble():
+            return proven
         handle = await self.lives.ensure(self.dep, self.row.run_id, self.cancel)
         launch = Phase(
             attempt_id=attempt.attempt_id,
@@ -207,6 +214,8 @@ class RunFlow:
                     job_id=None,
                     node=None,
                     started_wall_ns=None,
+                    # Other prompts: those of the cut attempt may be in the server's prefix cache.
+                    seed=random.Random(f"{attempt.attempt_id}v").getrandbits(31),
                 )
                 void = replace(attempt, state="void", detail="cut by a crash on our side; repeated")
                 await self.services.store.commit([void, again])

@@ -19,6 +19,7 @@ from runners.flows import ladder
 from runners.flows.ladder import Repeat, Rules, Step
 from runners.flows.life import Lives
 from runners.flows.order_of_work import attempt_of
+from runners.flows.outcome import SERVED
 from runners.flows.run_case import RunFlow
 from runners.flows.services import Services
 from runners.spec import Case, Deployment, Search
@@ -89,7 +90,7 @@ class SearchFlow(RunFlow):
             if row.outcome is None:
                 begun = Step(concurrency, "climb")
             else:
-                self.points.append(await self._settle(concurrency))
+                self.points.append((await self._settled(concurrency))[0])
         return begun
 
     async def _point(self, step: Step) -> None:
@@ -101,11 +102,10 @@ class SearchFlow(RunFlow):
         while not ladder.settled([str(a.outcome) for a in done], _began(done), self.rules.repeats):
             attempt = self._open.pop(0) if self._open else await self._plan(concurrency, len(done) + 1)
             done.append(await self._attempt(attempt))
-        point = await self._settle(concurrency)
+        point, rows = await self._settled(concurrency)
         self.points.append(point)
-        row = await asyncio.to_thread(self._row, row, point)
-        await self.services.store.commit([row])
-        await self._keep_verdict()
+        self._keep_verdict()
+        await self.services.store.commit([_filled(row, point, rows), self.row])
 
     def _done(self, concurrency: int) -> list[Attempt]:
         rows = self.services.store.query(
@@ -128,11 +128,12 @@ class SearchFlow(RunFlow):
 
     # -- what the attempts say
 
-    async def _settle(self, concurrency: int) -> ladder.Point:
+    async def _settled(self, concurrency: int) -> tuple[ladder.Point, list[dict[str, Any]]]:
+        """The point that the attempts at this concurrency make, and their rows of `search_repeats`."""
         rows = await asyncio.to_thread(self._repeats, concurrency)
         kind = "input_tps" if self.case.osl == 1 else "output_tps"
         repeats = [repeat_of(row, kind, self._declared(row["life_id"])) for row in rows]
-        return ladder.point_of(concurrency, repeats, self.rules.repeats, has_slo=self.rules.has_slo)
+        return ladder.point_of(concurrency, repeats, self.rules.repeats, has_slo=self.rules.has_slo), rows
 
     def _repeats(self, concurrency: int) -> list[dict[str, Any]]:
         ids = [a.attempt_id for a in self._done(concurrency)]
@@ -148,26 +149,26 @@ class SearchFlow(RunFlow):
         ).rows
         return declared_cap([(str(n), str(v)) for n, v in said], self.dep.flags)
 
-    def _row(self, row: records.Point, point: ladder.Point) -> records.Point:
-        """The point for the store. Its rates are means over the repeats that count, like the point's own TPS."""
-        good = [r for r in self._repeats(point.concurrency) if r["outcome"] in ladder.SUCCESSES]
-        return replace(
-            row,
-            outcome=point.outcome,
-            detail=point.detail or None,
-            repeats=point.counted,
-            input_tps=spread_of(r["input_tps"] for r in good).mean,
-            output_tps=spread_of(r["output_tps"] for r in good).mean,
-            spread_pct=None if point.cv is None else 100 * point.cv,
-            within_slo=point.within_slo,
-        )
-
-    async def _keep_verdict(self) -> None:
+    def _keep_verdict(self) -> None:
         """The answers so far beside the options of the run: what the documents and screens show."""
         found = ladder.verdict(self.points, self.rules)
         options = {**orjson.loads(self.row.spec or "{}"), "verdict": asdict(found)}
         self.row = replace(self.row, spec=orjson.dumps(options).decode())
-        await self.services.store.commit([self.row])
+
+
+def _filled(row: records.Point, point: ladder.Point, repeats: Sequence[Mapping[str, Any]]) -> records.Point:
+    """The point for the store. Its rates are means over the repeats that count, like the point's own TPS."""
+    good = [r for r in repeats if r["outcome"] in SERVED]
+    return replace(
+        row,
+        outcome=point.outcome,
+        detail=point.detail or None,
+        repeats=point.counted,
+        input_tps=spread_of(r["input_tps"] for r in good).mean,
+        output_tps=spread_of(r["output_tps"] for r in good).mean,
+        spread_pct=None if point.cv is None else 100 * point.cv,
+        within_slo=point.within_slo,
+    )
 
 
 def _began(done: Sequence[Attempt]) -> bool:

@@ -9,7 +9,6 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from runners.flows.ladder import (
-    SUCCESSES,
     WALLS,
     Point,
     Repeat,
@@ -21,7 +20,7 @@ from runners.flows.ladder import (
     tolerance,
     verdict,
 )
-from runners.flows.outcome import PRECEDENCE
+from runners.flows.outcome import PRECEDENCE, SERVED
 
 CALM = 0.002
 RULES = Rules(maximum=128)
@@ -269,7 +268,7 @@ def test_a_point_never_contradicts_itself(
     assume(until is not None)
     done = [Repeat(o, "why", tps, began) for o, tps, began in repeats[:until]]
     point = point_of(8, done, asked, has_slo=has_slo)
-    assert point.succeeded == (point.outcome in SUCCESSES)
+    assert point.succeeded == (point.outcome in SERVED)
     if point.within_slo:
         assert point.outcome == "OK"
     if point.succeeded:

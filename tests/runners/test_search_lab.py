@@ -1,0 +1,71 @@
+"""A real search on the embedded lab: SSH, jobs, a simulated engine that runs out of memory at 48 requests."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners.lab.control import start, stop
+from runners.session import Session, foreground
+from runners.spec import load_inventory
+
+pytestmark = [pytest.mark.xdist_group("search"), pytest.mark.timeout(300)]
+CASE = """
+[cases.short]
+isl = 64
+osl = 48
+slo = "interactive"
+budget = "60s"
+requests = 20
+warmup = 1
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Iterator[Path]:
+    text = start(tmp_path, "oom-at-48")
+    path = tmp_path / "search.toml"
+    path.write_text(text + CASE)
+    yield path
+    stop(tmp_path)
+
+
+async def _searched(session: Session, limit_s: float, **asked: Any) -> dict[str, Any]:
+    run_id = str((await session.order("start_search", what="short", **asked))["run_id"])
+    deadline = time.monotonic() + limit_s
+    while (await session.rows("run_progress", run_id))[0]["state"] != "done":
+        assert time.monotonic() < deadline, "the search did not end"
+        await asyncio.sleep(0.2)
+    return await session.document(run_id)
+
+
+async def test_a_server_that_dies_at_48_is_typed_and_bounded_and_started_again(config: Path) -> None:
+    async with foreground(load_inventory(config)) as session:
+        found = await _searched(session, 240, step=32, max_concurrency=64, repeats=1, refine=16)
+        points = {p["concurrency"]: p for p in found["points"]}
+        attempts = await session.rows("run_summary_attempts", found["run_id"])
+        left = await session.sql("select count(*) from jobs where state = 'running'")
+    assert [p["concurrency"] for p in found["points"]][:3] == [1, 32, 64]
+    assert (found["outcome"], found["stopped"]) == ("OK", "OOM")
+    assert {c: p["outcome"] for c, p in points.items() if c >= 48} == {48: "OOM", 64: "OOM"}
+    assert "out of memory" in points[48]["detail"].lower()
+    assert all(p["outcome"] == "OK" and p["output_tps"] > 0 for c, p in points.items() if c < 48)
+    answers = found["answers"]
+    assert 32 <= answers["max_successful"]["concurrency"] < 48
+    assert (answers["max_successful"]["bounded_by"], answers["max_successful"]["above"]) == ("OOM", 48)
+    assert answers["max_within_slo"]["concurrency"] == answers["max_successful"]["concurrency"]
+    assert answers["max_tps"]["output_tps"] == points[answers["max_tps"]["concurrency"]]["output_tps"]
+    # A wounded server serves nothing more, and no prompt comes twice.
+    by_life: dict[str, list[str]] = {}
+    for a in attempts:
+        by_life.setdefault(a["life_id"], []).append(a["outcome"])
+    assert all("OOM" not in outcomes[:-1] for outcomes in by_life.values())
+    assert len(by_life) >= 2
+    assert left.rows == [(0,)]
+    results = config.parent / "results" / found["run_id"]
+    assert (results / "points.csv").read_text().count("\n") == 1 + len(points)
