@@ -38,7 +38,7 @@ class JobsScreen(ConsoleScreen):
         yield Table(
             "jobs",
             (
-                Column("job", 26, lambda r: (clean(r["job_id"], 80), ""), keep=7),
+                Column("job", 34, lambda r: (clean(r["job_id"], 80), ""), keep=7),
                 Column("node", 9, lambda r: (clean(r["node"], 40), "")),
                 Column("kind", 9, lambda r: (clean(r["kind"], 20), "")),
                 Column("rank", 4, lambda r: (num(r["rank"]), "dim"), ">", keep=4),

@@ -189,7 +189,7 @@ async def look(view: View, feed: Feed, run_id: str, window: str, at_ns: int | No
     feed.set_pace("live_itl", 5 + (gaps[0]["n"] if gaps else 0) // 40_000)
     counts = await feed.rows("live_counts", *args, tables=("requests",), every=2, key=at)
     stage = await feed.rows("live_stage", run_id, until, tables=("log_events",)) if not phases else []
-    engine = await feed.rows("live_engine", run_id, t0, now, *clocks)
+    engine = await feed.rows("live_engine", run_id, t0, now, *clocks, every=2, key=(run_id, at_ns))
     return LiveView(
         attempts=tuple(attempts),
         attempt=attempt,

@@ -163,7 +163,8 @@ class RunScreen(ConsoleScreen):
             table.select(snapshot.chosen)
         self._scatter(snapshot)
         self.query_one("#summary", TextPanel).show(tuple(summary(snapshot)))
-        self.query_one("#commands", Table).show(snapshot.commands)
+        commands = sorted(snapshot.commands, key=lambda c: c["purpose"] == "probe")  # what matters first
+        self.query_one("#commands", Table).show(commands)
 
     def _scatter(self, snap: RunView) -> None:
         chart = self.query_one("#scatter", Chart)

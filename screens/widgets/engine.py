@@ -42,7 +42,7 @@ class Engine(Panel[EngineView]):
             line(
                 ("KV used ", "dim"),
                 (self._pct(now["kv_usage"], 5), "warn" if (now["kv_usage"] or 0) >= 0.95 else ""),
-                (" " + spark(now["kv_series"] or [], bars, 1.0), "calm"),
+                (" " + spark(now["kv_series"] or [], min(bars, max(width - 54, 0)), 1.0), "calm"),
                 ("  preempted ", "dim"),
                 (short(now["preemptions"]), "warn" if now["preemptions"] else ""),
                 ("  prefix hits ", "dim"),
@@ -64,7 +64,7 @@ class Engine(Panel[EngineView]):
                 num(now["itl_ms"], 1, 6),
                 ("   queue ", "dim"),
                 num(now["queue_ms"], 0, 6),
-                (" ms (engine, 2 min)", "dim"),
+                (" ms (engine, 1 min)", "dim"),
             ),
         ]
         return lines[:height]

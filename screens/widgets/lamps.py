@@ -14,6 +14,7 @@ _STATES = {
     "done": ("●", ""),
     "exited": ("○", "dim"),
     "gone": ("○", "dim"),
+    "closed": ("○", "dim"),
     "planned": ("○", "dim"),
     "reaped": ("○", "dim"),
     "not_applicable": ("○", "dim"),
