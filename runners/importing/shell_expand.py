@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from runners.importing.shell_words import Part, Token, closing, tokens
+from runners.importing.shell_words import MAX_NESTING, Part, Token, closing, tokens
 
 _PARAM = re.compile(r"(#|!)?([A-Za-z_]\w*|\d+|[@*#?$!-])(?:\[([^\]]*)\])?(.*)\Z", re.DOTALL)
 _OPS: Final = (":-", ":=", ":+", ":?", "##", "%%", "//", "^^", ",,", "-", "=", "+", "?", "#", "%", "/", "^", ",", ":")
@@ -61,6 +61,7 @@ class Expander:
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
+        self.depth = 0
 
     def words(self, items: list[Token]) -> list[str]:
         """Fields of several words, in order."""
@@ -91,9 +92,6 @@ class Expander:
 
     def _operand(self, source: str, quoted: bool) -> Piece:
         """The word behind `:-` and the like; unquoted, its own quotes decide how it splits."""
-        text, known = self.string(source)
-        if quoted:
-            return Piece(text, True, known)
         pieces: list[Piece] = []
         end = 0
         for item in tokens(source):
@@ -101,7 +99,9 @@ class Expander:
                 pieces.append(Piece(" ", False))
             end = item.end
             pieces += [self._piece(part) for part in item.parts] if not item.op else [Piece(item.op, False)]
-        return Piece(text, False, known, inner=pieces)
+        text = "".join(" ".join(piece.fields) if piece.fields is not None else piece.text for piece in pieces)
+        known = all(piece.known for piece in pieces)
+        return Piece(text, True, known) if quoted else Piece(text, False, known, inner=_flat(pieces))
 
     def heredoc(self, body: str) -> str:
         """The body of an unquoted heredoc: variables replaced, quotes kept."""
@@ -118,7 +118,12 @@ class Expander:
         if part.kind == "text":
             return Piece(part.text, part.quoted)
         if part.kind == "param":
-            return self._param(part.text, part.quoted, part.raw)
+            if self.depth > MAX_NESTING:
+                return Piece(part.raw, part.quoted, False)
+            self.depth += 1
+            piece = self._param(part.text, part.quoted, part.raw)
+            self.depth -= 1
+            return piece
         if part.kind == "arith":
             value = self._arithmetic(part.text)
             return Piece(part.raw, part.quoted, False) if value is None else Piece(str(value), part.quoted)

@@ -139,12 +139,22 @@ class _Parser:
             self.at += 1
 
     def end(self) -> int:
-        return self.tokens[self.at - 1].end if self.at else 0
+        at = min(self.at, len(self.tokens)) - 1
+        return self.tokens[at].end if at >= 0 else 0
 
     def command(self) -> Node | None:
+        """The next command; None at the end or when commands are nested beyond reason."""
+        while self.word_is("!"):
+            self.at += 1
         token = self.peek()
         if token is None or self.depth > MAX_NESTING:
             return None
+        self.depth += 1
+        node = self._command(token)
+        self.depth -= 1
+        return node
+
+    def _command(self, token: Token) -> Node | None:
         word = token.op or token.plain
         if word == "if":
             return self._if(token)
@@ -166,9 +176,6 @@ class _Parser:
             self.take("}", ")")
             redirects = self._trailing()
             return Group(body, redirects, token.start, self.end(), token.line)
-        if word == "!":
-            self.at += 1
-            return self.command()
         function = self._function(token)
         return function if function is not None else self._simple()
 

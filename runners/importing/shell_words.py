@@ -13,7 +13,7 @@ OPERATORS: Final = (
     "|", "&", ";", "(", ")", "<", ">", "\n",
 )  # fmt: skip
 REDIRECTS: Final = frozenset({"&>>", "&>", ">>", "<<", "<<-", "<<<", ">&", "<&", "<>", ">|", "<", ">"})
-MAX_NESTING: Final = 40
+MAX_NESTING: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +247,7 @@ def _ansi_c(text: str) -> str:
     return text
 
 
-def closing(source: str, at: int, opening: str, closer: str) -> int:
+def closing(source: str, at: int, opening: str, closer: str, level: int = 0) -> int:
     """Offset behind the bracket that closes one opened before `at`; quotes inside are respected."""
     depth = 1
     while at < len(source):
@@ -260,7 +260,7 @@ def closing(source: str, at: int, opening: str, closer: str) -> int:
             at = len(source) if end < 0 else end + 1
             continue
         if char == '"':
-            at = _skip_double(source, at + 1)
+            at = _skip_double(source, at + 1, level)
             continue
         if char == opening:
             depth += 1
@@ -272,10 +272,12 @@ def closing(source: str, at: int, opening: str, closer: str) -> int:
     return len(source)
 
 
-def _skip_double(source: str, at: int) -> int:
+def _skip_double(source: str, at: int, level: int) -> int:
+    if level > MAX_NESTING:
+        return len(source)
     while at < len(source) and source[at] != '"':
         if source.startswith("$(", at):
-            at = closing(source, at + 2, "(", ")")
+            at = closing(source, at + 2, "(", ")", level + 1)
         else:
             at += 2 if source[at] == "\\" else 1
     return min(at + 1, len(source))

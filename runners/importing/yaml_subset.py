@@ -16,6 +16,7 @@ _ANCHOR = re.compile(r"&([\w-]+)\s*")
 _BLOCK = re.compile(r"([|>])([+-]?)(\d?)([+-]?)\s*(?:#.*)?\Z")
 _ESCAPES: Final = {"n": "\n", "t": "\t", '"': '"', "\\": "\\", "/": "/", "r": "\r", "0": "\0", " ": " "}
 MAX_DEPTH: Final = 60
+MAX_FLOW: Final = 20_000  # characters of a flow collection that runs over several lines
 
 
 class Map(dict[str, Any]):
@@ -122,6 +123,8 @@ class _Reader:
             return self.block(block[1], block[2] or block[4], level)
         if text[0] in "[{":
             while not _balanced(text) and self.at < len(self.lines):
+                if len(text) > MAX_FLOW:
+                    raise YamlError(f"line {self.at + 1}: a flow collection without an end")
                 text += " " + _uncommented(self.lines[self.at].strip())
                 self.at += 1
             return _flow(text)
@@ -225,7 +228,9 @@ def _flow(text: str) -> Any:
     def item(depth: int) -> Any:
         nonlocal at
         blank()
-        if at >= len(text) or depth > MAX_DEPTH:
+        if depth > MAX_DEPTH:
+            raise YamlError("flow collections are nested too deep")
+        if at >= len(text):
             return None
         if text[at] == "[":
             at += 1

@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -122,3 +123,25 @@ def test_double_quoted_words_come_back(words: list[str]) -> None:
 def test_any_text_is_read_without_an_exception(text: str) -> None:
     read_script(text)
     read_script("vllm serve " + text)
+
+
+HOSTILE = {
+    "brackets": "(" * 20_000,
+    "substitutions": "vllm serve " + '"$(' * 20_000,
+    "bangs": "! " * 20_000 + "vllm serve",
+    "defaults": "vllm serve " + "${A:-" * 5_000,
+    "ifs": "if true; then " * 20_000,
+    "questions": "if [ -f x ]; then A=1; fi\n" * 40 + "vllm serve $A",
+    "doubling": "A=xxxxxxxxxx\n" + "A=$A$A\n" * 40 + "vllm serve $A",
+    "arrays": "A=(a b c d)\n" + 'A+=("${A[@]}")\n' * 40 + 'vllm serve "${A[@]}"',
+    "recursion": "f() { f; f; }; f; vllm serve",
+    "braces": "vllm serve " + "{a,b}" * 30,
+    "cases": "case $x in " * 20_000,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_scripts_end_soon(name: str) -> None:
+    begun = time.process_time()
+    read_script(HOSTILE[name])
+    assert time.process_time() - begun < 20
