@@ -10,7 +10,7 @@ from typing import Any, Final
 from runners.importing import docker_args
 from runners.importing.docker_args import Container
 from runners.importing.shell_expand import Scope
-from runners.importing.shell_tree import Simple
+from runners.importing.shell_tree import Loop, Simple
 from runners.importing.shell_walk import MAX_PATHS, Command, Walker, leaves
 
 _ENGINE_MODULES: Final = {
@@ -129,6 +129,9 @@ class Finder:
             if name == "env":
                 words = _env(words[1:], env)
                 continue
+            if name == "eval":
+                self._evaluated(walker, command, " ".join(words[1:]))
+                return
             if name in _CONTAINERS:
                 inner = docker_args.parse(words[1:])
                 if inner is not None:
@@ -198,10 +201,7 @@ class Finder:
         if engine is not None:
             self._launch(command, engine, list(inner.command), env, wrapper, inner, program, host)
             return
-        words = list(inner.command)
-        if inner.option("--entrypoint") in _SHELLS and words[1:2] not in (["-c"], ["-lc"]):
-            words = words[1:]
-        self._unwrap(walker, command, words, env, inner, program, host)
+        self._unwrap(walker, command, list(inner.command), env, inner, program, host)
 
     def _nested(
         self,
@@ -265,6 +265,13 @@ class Finder:
                 if len(self.launches) > before:
                     walker.placed |= walker.setters.get(f"file {name}", set())
 
+    def _evaluated(self, walker: Walker, command: Command, source: str) -> None:
+        """eval: the words, joined, are a script in the same scope."""
+        before = len(self.launches)
+        walker.nested(source, command.scope)
+        for launch in self.launches[before:]:
+            launch.line = command.node.line
+
     def _ssh(self, walker: Walker, command: Command, words: list[str]) -> None:
         rest = words[1:]
         while rest and rest[0].startswith("-"):
@@ -319,10 +326,22 @@ def _env(words: list[str], env: dict[str, str]) -> list[str]:
     return rest
 
 
+def _holds(loop: Loop, placed: set[int]) -> bool:
+    return any(node.start in placed or (isinstance(node, Loop) and _holds(node, placed)) for node in leaves(loop.body))
+
+
 def left_over(walker: Walker, placed: set[int]) -> list[dict[str, Any]]:
     """Commands of a script without a place: {line, text} as written, heredocs with their text."""
     found = []
-    for node in leaves(walker.nodes):
+    nodes = leaves(walker.nodes)
+    while any(isinstance(node, Loop) and _holds(node, placed) for node in nodes):
+        # a loop around a launch: what else stands in it is listed one by one
+        nodes = [
+            item
+            for node in nodes
+            for item in (leaves(node.body) if isinstance(node, Loop) and _holds(node, placed) else [node])
+        ]
+    for node in nodes:
         text = walker.text_of(node)
         if node.start in placed or not text or text in ("true", ":"):
             continue
@@ -356,6 +375,9 @@ def read_script(source: str) -> Script:
             if key not in seen:
                 seen.add(key)
                 script.launches.append(launch)
+    first = min((launch.path for launch in script.launches), default=0)
+    for launch in script.launches:  # a path that ends in `exit` starts nothing: the first that does is the main one
+        launch.path = 0 if launch.path == first else launch.path
     if walker is not None:
         script.unplaced = left_over(walker, placed)
         told = {item["text"] for item in script.unplaced}

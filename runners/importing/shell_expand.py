@@ -236,6 +236,20 @@ class Expander:
         text = value[int(begin) :]
         return Piece(text[: int(length)] if length else text, quoted)
 
+    def truth(self, expression: str) -> bool | None:
+        """The value of `(( a == 1 ))`; None when it cannot be known."""
+        match = re.fullmatch(r"(.+?)\s*(==|!=|<=|>=|<|>)\s*(.+)", expression, re.DOTALL)
+        if match is None:
+            value = self._arithmetic(expression)
+            return None if value is None else value != 0
+        left, right = self._arithmetic(match[1]), self._arithmetic(match[3])
+        if left is None or right is None:
+            return None
+        return {
+            "==": left == right, "!=": left != right, "<=": left <= right, ">=": left >= right,
+            "<": left < right, ">": left > right,
+        }[match[2]]  # fmt: skip
+
     def _arithmetic(self, expression: str) -> int | None:
         def put(match: re.Match[str]) -> str:
             value, known, _ = self._lookup(match[1], None)

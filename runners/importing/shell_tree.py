@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from runners.importing.shell_words import MAX_NESTING, REDIRECTS, Token, tokens
+from runners.importing.shell_words import MAX_NESTING, REDIRECTS, Part, Token, tokens
 
 _CLOSERS: Final = frozenset({"then", "else", "elif", "fi", "do", "done", "esac", "}", ";;", ";&", ";;&", ")"})
 
@@ -34,6 +35,7 @@ class Simple:
     background: bool = False
     piped_from: bool = False  # reads the output of the command before it
     after: str = ""  # && or || before it
+    arithmetic: str | None = None  # of a (( )) command
 
 
 @dataclass(slots=True)
@@ -56,11 +58,12 @@ class For:
 
 @dataclass(slots=True)
 class Loop:
-    """while, until, and other bodies that are not followed (their number of turns is not known)."""
+    """while, until: the number of turns is not known, so the body is looked at once."""
 
     start: int
     end: int
     line: int
+    body: list[Node] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -93,8 +96,19 @@ class Group:
 Node: TypeAlias = Simple | If | For | Loop | Case | Function | Group
 
 
+_COUNTED = re.compile(
+    r"\(\(\s*(\w+)\s*=\s*(\d{1,4})\s*;\s*\1\s*(<=?)\s*(\d{1,4})\s*;\s*(?:\1\s*\+\+|\+\+\s*\1|\1\s*\+=\s*1)\s*\)\)"
+)
+MAX_TURNS: Final = 64
+
+
+def _number(value: int, place: Token) -> Token:
+    return Token("", [Part("text", str(value), False, str(value))], place.start, place.end, place.line)
+
+
 class _Parser:
     def __init__(self, source: str) -> None:
+        self.source = source
         self.tokens = tokens(source)
         self.at = 0
         self.depth = 0
@@ -164,10 +178,13 @@ class _Parser:
             self.at += 1
             self.body("do")
             self.take("do")
-            self.body("done")
+            body = self.body("done")
             self.take("done")
             self._trailing()
-            return Loop(token.start, self.end(), token.line)
+            return Loop(token.start, self.end(), token.line, body)
+        following = self.peek(1)
+        if word == "(" and following is not None and following.op == "(" and following.start == token.end:
+            return self._arithmetic(token)
         if word == "case":
             return self._case(token)
         if word in ("{", "("):
@@ -178,6 +195,17 @@ class _Parser:
             return Group(body, redirects, token.start, self.end(), token.line)
         function = self._function(token)
         return function if function is not None else self._simple()
+
+    def _arithmetic(self, token: Token) -> Simple:
+        """(( expression ))"""
+        depth = 0
+        while (item := self.peek()) is not None:
+            depth += (item.op == "(") - (item.op == ")")
+            self.at += 1
+            if depth <= 0:
+                break
+        text = self.source[token.start : self.end()]
+        return Simple(start=token.start, end=self.end(), line=token.line, arithmetic=text.strip("()").strip())
 
     def _if(self, token: Token) -> If:
         self.at += 1
@@ -201,12 +229,19 @@ class _Parser:
         self.at += 1
         name = self.peek()
         if name is None or name.op:
+            begun = self.at
             while self.peek() is not None and not self.word_is("do"):  # for ((...))
                 self.at += 1
+            head = self.source[self.tokens[min(begun, len(self.tokens) - 1)].start : self.end()]
             self.take("do")
-            self.body("done")
+            body = self.body("done")
             self.take("done")
-            return Loop(token.start, self.end(), token.line)
+            counted = _COUNTED.search(head)
+            if counted is None:
+                return Loop(token.start, self.end(), token.line, body)
+            numbers = range(int(counted[2]), int(counted[4]) + (counted[3] == "<="))[:MAX_TURNS]
+            listed = [_number(item, token) for item in numbers]
+            return For(counted[1], listed, body, token.start, self.end(), token.line)
         self.at += 1
         items: list[Token] = []
         self.skip("\n")

@@ -126,7 +126,10 @@ class Walker:
         elif isinstance(node, Group):
             subshell = self.source[node.start : node.start + 1] == "("
             self._body(node.body, scope.copy() if subshell else scope)
-        return None if isinstance(node, Loop) else True
+        elif isinstance(node, Loop):
+            self._body(node.body, scope)
+            return None
+        return True
 
     def _choose(self, count: int) -> int:
         """The answer to an undecidable question with `count` answers on this path."""
@@ -176,6 +179,9 @@ class Walker:
 
     def _simple(self, node: Simple, scope: Scope) -> bool | None:
         expander = Expander(scope)
+        if node.arithmetic is not None:
+            self.placed.add(node.start)
+            return expander.truth(node.arithmetic)
         for name, items, appended in node.arrays:
             self.setters.setdefault(name, set()).add(node.start)
             values = expander.words(items)
@@ -253,6 +259,7 @@ class Walker:
     def _declare(self, name: str, words: Sequence[Token], node: Simple, scope: Scope, expander: Expander) -> None:
         flags = [item.plain for item in words if (item.plain or "").startswith("-")]
         exports = name == "export" or any("x" in (flag or "") for flag in flags)
+        understood = True
         for word in words:
             parsed = assignment(word)
             if parsed is not None:
@@ -262,6 +269,7 @@ class Walker:
             else:
                 target = word.plain or ""
                 if not re.fullmatch(r"[A-Za-z_]\w*", target):
+                    understood = understood and target.startswith("-")
                     continue
                 self.setters.setdefault(target, set()).add(node.start)
             if exports:
@@ -269,7 +277,7 @@ class Walker:
         for target, _, _ in node.arrays:
             if exports:
                 scope.exported[target] = None
-        if exports:
+        if exports and understood:
             self.placed.add(node.start)
 
     def _call(self, argv: list[str], scope: Scope, node: Simple) -> None:

@@ -129,6 +129,35 @@ def test_compose_with_anchors_and_a_pair() -> None:
     assert "nginx" in texts
 
 
+def launched(tmp_path: Path, script: str) -> dict[str, Any]:
+    path = tmp_path / "run.sh"
+    path.write_text(script)
+    return import_files([path])
+
+
+def test_a_check_that_may_exit_does_not_hide_the_start(tmp_path: Path) -> None:
+    found = launched(tmp_path, "if ! command -v nvidia-smi; then echo none; exit 1; fi\nvllm serve /m\n")
+    assert found["commands"][0]["argv"] == ["vllm", "serve", "/m"]
+    assert {"line": 1, "text": "echo none"} in found["unplaced"]
+
+
+def test_a_loop_that_restarts_the_server(tmp_path: Path) -> None:
+    found = launched(tmp_path, "while true; do\n  vllm serve /m\n  sleep 5\ndone\nwhile ! curl x; do sleep 1; done\n")
+    assert found["commands"][0]["argv"] == ["vllm", "serve", "/m"]
+    assert [item["text"] for item in found["unplaced"]] == ["sleep 5", "while ! curl x; do sleep 1; done"]
+
+
+def test_what_only_a_shell_knows_stays_text_and_is_told(tmp_path: Path) -> None:
+    found = launched(
+        tmp_path, 'IP=$(hostname -I | cut -d" " -f1)\nexport $(cat .env)\nvllm serve $MODEL --host $IP --seed `date`\n'
+    )
+    assert found["commands"][0]["argv"] == [
+        "vllm", "serve", "$MODEL", "--host", '$(hostname -I | cut -d" " -f1)', "--seed", "`date`",
+    ]  # fmt: skip
+    assert set(found["deployment"]["unresolved"]) == {"$MODEL", '$(hostname -I | cut -d" " -f1)', "`date`"}
+    assert [item["text"] for item in found["unplaced"]] == ["export $(cat .env)"]
+
+
 def test_secrets_are_masked(tmp_path: Path) -> None:
     path = tmp_path / "run.sh"
     path.write_text(
