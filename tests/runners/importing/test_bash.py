@@ -79,7 +79,7 @@ SCRIPTS = {
     "subshell keeps its variables": "A=1; (A=2; vllm serve $A); vllm serve $A; { A=3; }; vllm serve $A",
     "and list of a known test": 'D=1; [ -n "$D" ] && F=--debug; [ -z "$D" ] || G=--g; vllm serve $F $G',
     "chinese": 'M=/数据/模型; vllm serve $M "名 字"',
-    "eval": 'CMD=\'vllm serve --a "b c"\'; CMD="$CMD --d"; eval $CMD; eval "$CMD"; $CMD',
+    "eval": 'CMD=\'vllm serve --a "b c"\'; CMD="$CMD --d"; eval $CMD\neval "$CMD"\n$CMD',
     "arithmetic tests": "R=1; if (( R == 0 )); then vllm serve a; else vllm serve b; fi; (( R > 0 )) && vllm serve c",
     "counted loop": "for ((i=0; i<3; i++)); do vllm serve $i; done",
     "python": 'python3 -u -m sglang.launch_server --model-path "/m"',
