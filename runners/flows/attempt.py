@@ -55,7 +55,7 @@ class AttemptFlow:
         feed = await self._start()
         await self._watch(feed)
         await self._phases_end()
-        self.attempt = self._judged(feed)
+        self.attempt = await asyncio.to_thread(self._judged, feed)  # seconds of SQL on a large attempt
         await self.services.store.commit([self.attempt])
         self.services.ingest.unfollow(feed.job.job_id)
         return self.attempt
@@ -249,4 +249,4 @@ class AttemptFlow:
         return []
 
     def _slo(self) -> Slo | None:
-        return self.services.inventory.slo[self.case.slo] if self.case.slo else None
+        return self.services.inventory.slo.get(self.case.slo or "")  # it may have left the configuration since

@@ -27,7 +27,7 @@ async def collect(services: Services, run: Run) -> None:
     wanted = [(Job(**row), stream) for row in rows for stream in ("stdout", "stderr")]
     found = [await _fetch(services, run, job, stream, target) for job, stream in wanted]
     await services.store.commit([a for a in found if a is not None])
-    write_tree(services.store, run.run_id, target)
+    await asyncio.to_thread(write_tree, services.store, run.run_id, target)
 
 
 async def _fetch(services: Services, run: Run, job: Job, stream: str, target: Path) -> Artifact | None:
