@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from runners import owner_process
 from runners.lab.control import start, stop
-from runners.session import Session, foreground
+from runners.session import Session, attached, foreground
 from runners.spec import load_inventory
 
 pytestmark = [pytest.mark.xdist_group("search"), pytest.mark.timeout(300)]
@@ -69,3 +72,45 @@ async def test_a_server_that_dies_at_48_is_typed_and_bounded_and_started_again(c
     assert left.rows == [(0,)]
     results = config.parent / "results" / found["run_id"]
     assert (results / "points.csv").read_text().count("\n") == 1 + len(points)
+
+
+async def test_a_killed_owner_costs_no_point_and_no_attempt(tmp_path: Path) -> None:
+    path = tmp_path / "search.toml"
+    path.write_text(start(tmp_path) + CASE)
+    inventory = load_inventory(path)
+    try:
+        async with attached(inventory, start=True) as session:
+            asked = {"what": "short", "step": 8, "max_concurrency": 16, "repeats": 2, "refine": 16}
+            run_id = str((await session.order("start_search", **asked))["run_id"])
+            await _until(session, run_id, lambda r: r["done"] >= 1 and r["phase"] in ("ramp", "steady"))
+            owner = owner_process.find(inventory.store_path)
+            assert owner is not None
+            os.kill(owner.pid, signal.SIGKILL)
+            before = time.time_ns()
+            await asyncio.sleep(0.5)
+            await session.start_owner()
+            await _until(session, run_id, lambda r: r["state"] == "done")
+            found = await session.document(run_id)
+            attempts = await session.rows("run_summary_attempts", run_id)
+            owner = owner_process.find(inventory.store_path)
+            assert owner is not None
+            os.kill(owner.pid, signal.SIGTERM)
+    finally:
+        stop(tmp_path)
+    assert (found["outcome"], found["stopped"]) == ("OK", "MAX_CONCURRENCY_REACHED")
+    assert [(p["concurrency"], p["repeats"]) for p in found["points"]] == [(1, 2), (8, 2), (16, 2)]
+    done = [a for a in attempts if a["state"] == "done"]
+    assert [(a["concurrency"], a["repeat"]) for a in done] == [(c, r) for c in (1, 8, 16) for r in (1, 2)]
+    assert {a["outcome"] for a in done} == {"OK"}
+    assert {a["state"] for a in attempts} <= {"done", "void"}
+    assert {a["ended_wall_ns"] < before for a in done} == {True, False}  # some were done before the kill, some after
+    assert len({a["life_id"] for a in done}) == 1  # the server lived on without us
+    cached = [p["prefix_hit_share"] for p in found["points"]]
+    assert all(share == 0 for share in cached)
+
+
+async def _until(session: Session, run_id: str, reached: Callable[[dict[str, Any]], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not reached((await session.rows("run_progress", run_id))[0]):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.1)
