@@ -101,7 +101,6 @@ def _small(timeline: Timeline) -> dict[str, Any]:
         **{key: getattr(timeline, key) for key in _SMALL},
         "problems": timeline.problems,
         "ranges": [[r.name, r.start, r.end, r.thread] for r in timeline.ranges],
-        "device_ranges": [[r.name, r.start, r.end, r.thread] for r in timeline.device_ranges],
         "collectives": [[row, asdict(args)] for row, args in timeline.collectives.items()],
     }
 
@@ -148,7 +147,6 @@ def _read(db: duckdb.DuckDBPyConnection, folder: Path, number: int, small: dict[
         events=events,
         calls=calls,
         ranges=[Range(*row) for row in small["ranges"]],
-        device_ranges=[Range(*row) for row in small["device_ranges"]],
         collectives={row: CollectiveArgs(**args) for row, args in small["collectives"]},
         problems=small["problems"],
         **known,

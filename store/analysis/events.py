@@ -36,7 +36,7 @@ class Batch:
 
 
 WANTED: Final = re.compile(
-    rb'"(?:cat"\s*:\s*"(?:kernel|Kernel|gpu_|cuda_(?:r|d)|Mem|Runtime|user_annotation|privateuse1_|xpu_|mtia_|hpu_|glow_)'
+    rb'"(?:cat"\s*:\s*"(?:kernel|Kernel|gpu_mem|cuda_(?:r|d)|Mem|Runtime|user_annotation|privateuse1_|xpu_|mtia_|hpu_|glow_)'
     rb'|Task Type"\s*:)'
 )
 """Where an event that may be of use says so: a category, or the task type of an Ascend trace."""

@@ -72,7 +72,7 @@ class HostCalls:
 
 @dataclass(frozen=True)
 class Range:
-    """A named range of the host (an annotation, an NVTX range) or, with thread NO_ID, of the device."""
+    """A named range of a host thread: an annotation, an NVTX range. Times in ns."""
 
     name: str
     start: int
@@ -110,7 +110,6 @@ class Timeline:
     base_ns: int | None = None
     world_size: int | None = None
     ranges: list[Range] = field(default_factory=list)
-    device_ranges: list[Range] = field(default_factory=list)
     collectives: dict[int, CollectiveArgs] = field(default_factory=dict)
     os_calls: dict[str, tuple[int, int]] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)

@@ -22,7 +22,6 @@ from store.analysis.timeline import (
     KERNEL,
     MEMCPY,
     MEMSET,
-    NO_ID,
     CollectiveArgs,
     DeviceEvents,
     HostCalls,
@@ -35,7 +34,7 @@ from store.analysis.timeline import (
 from store.analysis.torch_meta import facts_of, file_rank, label_rank, meta_of
 from store.analysis.values import as_count, as_number, ids
 
-_CALL, _RANGE, _DEVICE_RANGE = 10, 11, 12
+_CALL, _RANGE = 10, 11
 _CODES: Final = {
     "kernel": KERNEL,
     "mtia_ccp_events": KERNEL,
@@ -45,7 +44,6 @@ _CODES: Final = {
     "gpu_memset": MEMSET,
     "memset": MEMSET,
     "user_annotation": _RANGE,
-    "gpu_user_annotation": _DEVICE_RANGE,
     "runtime": _CALL,
     **{
         f"{who}_{what}": _CALL
@@ -71,7 +69,7 @@ class _Rows:
     ranges: list[tuple[Any, ...]] = field(default_factory=list)
     device_parts: list[Int] = field(default_factory=list)
     call_parts: list[Int] = field(default_factory=list)
-    found_ranges: list[tuple[bool, Range]] = field(default_factory=list)
+    found_ranges: list[Range] = field(default_factory=list)
     collectives: dict[int, CollectiveArgs] = field(default_factory=dict)
     rows: int = 0
 
@@ -160,8 +158,7 @@ class _Reader:
                     self._speed(args, event.get("dur"))
                 group.device.append(row)
             else:
-                thread = self._thread(pid, event.get("tid")) if code == _RANGE else NO_ID
-                group.ranges.append((i, name, thread))
+                group.ranges.append((i, name, self._thread(pid, event.get("tid"))))
 
     def _other_code(self, cat: object, args: dict[str, Any]) -> int | None:
         if isinstance(cat, str):
@@ -206,7 +203,7 @@ class _Reader:
                 self.dropped += int((~good[rows]).sum())
             for i, text, thread in group.ranges:
                 if good[i]:
-                    group.found_ranges.append((thread == NO_ID, Range(text, int(start[i]), int(end[i]), thread)))
+                    group.found_ranges.append(Range(text, int(start[i]), int(end[i]), thread))
             group.ranges.clear()
 
     def _times(self, batch: Batch) -> tuple[Int, Int, NDArray[np.bool_]]:
@@ -303,6 +300,7 @@ def read_torch(path: Path) -> Ingest:
 
 def _timelines(file: str, group: _Rows, names: list[str], threads: list[str]) -> list[Timeline]:
     rows = np.concatenate(group.device_parts, axis=1)
+    group.device_parts.clear()  # two copies of a big capture at once are one too many
     calls = HostCalls(*(np.concatenate(group.call_parts, axis=1) if group.call_parts else np.empty((5, 0), np.int64)))
     device, good = rows[8], rows[9].astype(bool)
     kernels = good & (rows[3] == KERNEL)
@@ -312,7 +310,7 @@ def _timelines(file: str, group: _Rows, names: list[str], threads: list[str]) ->
         # Copies that name a device without kernels belong to this process all the same: they stay with its first.
         mine = good & ((device == which) if n else ((device == which) | ~np.isin(device, devices)))
         index = np.flatnonzero(mine)
-        events = DeviceEvents.of(rows[:8, index])
+        events = DeviceEvents.of(rows if len(index) == rows.shape[1] else rows[:8, index])
         own = calls
         if len(devices) > 1:
             others = np.setdiff1d(rows[5][good & ~mine], rows[5][mine])
@@ -330,8 +328,7 @@ def _timelines(file: str, group: _Rows, names: list[str], threads: list[str]) ->
                 threads=threads,
                 rank=which if len(devices) > 1 else None,
                 device=which,
-                ranges=[r for on_device, r in group.found_ranges if not on_device],
-                device_ranges=[r for on_device, r in group.found_ranges if on_device],
+                ranges=group.found_ranges,
                 collectives={place[row]: args for row, args in group.collectives.items() if row in place},
             )
         )
@@ -344,7 +341,6 @@ def _to_thousandths(timeline: Timeline) -> None:
             values = getattr(table, name)
             values //= 1000
     timeline.ranges = [Range(r.name, r.start // 1000, r.end // 1000, r.thread) for r in timeline.ranges]
-    timeline.device_ranges = [Range(r.name, r.start // 1000, r.end // 1000, r.thread) for r in timeline.device_ranges]
 
 
 def _text(value: object) -> str | None:
