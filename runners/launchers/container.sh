@@ -7,19 +7,20 @@
 # Lines of ours on stderr begin with "twinrail: "; "twinrail: oom-kill:" says that the engine reports OOMKilled.
 engine=$1 mode=$2 name=$3 start=$4 stop_s=$5
 shift 5
-stopping=
+stopping= stopped=
+exec 5>&2 2>/dev/null # what this shell says of its children ("Terminated") is nobody's output
 trap 'stopping=1' TERM INT HUP
 
-say() { printf 'twinrail: %s\n' "$*" >&2; }
+say() { printf 'twinrail: %s\n' "$*" >&5; }
 size() { stat -L -c %s -- "$1"; }
 await() { # until child $1 has ended, its exit code in $code, or a signal came
-  while :; do
+  while [ -z "$stopping" ]; do
     wait "$1"
     code=$?
-    [ -z "$stopping" ] && kill -0 "$1" 2>/dev/null || return 0
+    kill -0 "$1" 2>/dev/null || return 0
   done
 }
-remove() { timeout -k 2 30 sh ./undo >&2 && rm -f undo; }
+remove() { timeout -k 2 30 sh ./undo >&5 2>&5 && rm -f undo; }
 state() { # of the container: true (runs), false, gone, or unknown when the engine does not answer
   said=$(timeout -k 2 20 "$engine" inspect -f '{{.State.Running}}' "$cid" 2>&1)
   case $said in
@@ -32,13 +33,14 @@ follow() { # its output into the job's files; a client of ours may be killed, th
   trap '' TERM INT HUP
   while :; do
     was=$(state) out=$(($(size stdout) - out0)) err=$(($(size stderr) - err0))
+    [ "$was" = unknown ] && sleep 1 && continue
     if ! same; then
       say "$engine logs does not give again what it gave before: what came later is not here"
       return
     fi
     {
-      { "$engine" logs -f "$cid" 3>&- && : >followed; } 2>&1 >&3 |
-        { head -c "$err" >/dev/null && exec cat >&2; } 3>&-
+      { (exec "$engine" logs -f "$cid" 2>&1 >&3 3>&-) && : >followed; } |
+        { head -c "$err" >/dev/null && exec cat >&5; } 3>&-
     } 3>&1 | { head -c "$out" >/dev/null && exec cat; }
     case $was in false | gone) return ;; esac
     [ ! -e followed ] || case $(state) in false | gone) return ;; esac
@@ -57,6 +59,7 @@ same() { # do its logs begin with what the job's files hold? They would not if t
 }
 stop() {
   trap '' TERM INT HUP
+  stopped=1
   timeout -k 2 $((stop_s + 10)) "$engine" stop -t "$stop_s" "$cid" >/dev/null 2>&1 ||
     timeout -k 2 10 "$engine" kill "$cid" >/dev/null 2>&1
 }
@@ -80,9 +83,9 @@ done
 END
 
 if [ "$mode" = direct ]; then
-  "$@" </dev/null &
+  "$@" </dev/null 2>&5 5>&- &
 else
-  "$@" </dev/null >/dev/null &
+  "$@" </dev/null >/dev/null 2>&5 5>&- &
 fi
 await $!
 rm -f container.env
@@ -112,7 +115,7 @@ while :; do
   [ -z "$stopping" ] || stop
   ended=$(state)
   case $ended in false | gone) break ;; esac
-  [ -z "$stopping" ] || break
+  [ -z "$stopped" ] || break
   sleep 1 & # the daemon was restarted, or a client of ours killed: the container goes on, and so do we
   await $!
 done

@@ -83,7 +83,7 @@ class Docker:
         return Launch(
             shown=argv,
             env=command.env,
-            job=_job(link.node, job_id, ttl_s, start, stop_s, seen, argv, command.env),
+            job=container_job(link.node, job_id, ttl_s, start, stop_s, seen, argv, command.env),
             facts={name: value for name, value in facts.items() if value},
         )
 
@@ -97,7 +97,9 @@ class Docker:
         start = uuid.uuid4().hex
         seen = await _found(link, dep)
         shown = client_argv(dep, link.node, root, job_id, start, seen, argv)
-        return Launch(shown=shown, env=env, job=_job(link.node, job_id, ttl_s, start, CLIENT_STOP_S, seen, shown, env))
+        return Launch(
+            shown=shown, env=env, job=container_job(link.node, job_id, ttl_s, start, CLIENT_STOP_S, seen, shown, env)
+        )
 
     def ask(self, dep: Deployment, node: Node, root: str, argv: list[str], *, as_client: bool) -> str:
         """By the node's own interpreter where it has one, else, and for the load client's sake, in a container."""
@@ -267,9 +269,10 @@ def _mounts(dep: Deployment) -> list[str]:
     return [*dep.mounts, f"{model}:{model}:ro"]
 
 
-def _job(
+def container_job(
     node: Node, job_id: str, ttl_s: int, start: str, stop_s: int, seen: Look, argv: list[str], env: dict[str, str]
 ) -> JobSpec:
+    """The job that runs `argv`, a whole `docker run -d ...`, see container.sh. Raises NodeError, see env_file."""
     wrapper = ["sh", "-c", _script("container.sh"), "container", node.container, "direct" if seen.direct else "follow"]
     return JobSpec(
         job_id=job_id,

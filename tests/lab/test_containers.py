@@ -19,6 +19,7 @@ from runners.nodes.tail import Tailer
 from runners.probes.base import ProbeContext
 from runners.probes.logs import LogReader
 from runners.spec import Deployment
+from store.records import LogEvent
 from tests.lab.fixture import Lab
 from tests.lab.test_nodes import drain, linked
 
@@ -176,7 +177,7 @@ async def test_an_out_of_memory_kill_is_an_oom_event(lab: Lab) -> None:
         assert (await ended(link, "box")).exit_code == 137
         context = ProbeContext(run_id="r", node="node5", job_id="box", engine="sim", stream="stderr")
         rows = LogReader().parse(said(lab, "box", "stderr").encode(), context, final=True).records
-        assert [(r.name, r.severity) for r in rows if hasattr(r, "severity")] == [("oom", "fatal")]
+        assert [(r.name, r.severity) for r in rows if isinstance(r, LogEvent)] == [("oom", "fatal")]
 
 
 @pytest.mark.slow
