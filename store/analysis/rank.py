@@ -75,6 +75,7 @@ def rank_json(seen: RankView) -> dict[str, Any]:
         "rank": timeline.rank,
         "file": timeline.file,
         "device": timeline.device,
+        "label": timeline.label,
         "source": timeline.source,
         **parts_json(parts),
         "cumulative_ns": algebra.cumulative(),

@@ -20,9 +20,13 @@ _RANK: Final = re.compile(rb'"rank"\s*:\s*(\d{1,6})')
 _WORLD: Final = re.compile(rb'"world_size"\s*:\s*(\d{1,6})')
 
 
-def label_rank(label: str) -> int | None:
-    found = re.search(r"(?:TP|rank)[-_ ]?(\d{1,5})", label, re.I)
-    return int(found.group(1)) if found else None
+def label_ranks(labels: list[str]) -> dict[str, int]:
+    """The ranks behind the labels of a merged trace: their TP number where that tells them apart, else their order."""
+    found = {label: re.search(r"(?:TP|rank)[-_ ]?(\d{1,5})", label, re.I) for label in labels}
+    numbers = {label: int(match.group(1)) for label, match in found.items() if match}
+    if len(set(numbers.values())) == len(labels):
+        return numbers
+    return {label: i for i, label in enumerate(sorted(labels))}
 
 
 def file_rank(name: str) -> int | None:

@@ -31,7 +31,7 @@ from store.analysis.timeline import (
     Timeline,
     column,
 )
-from store.analysis.torch_meta import facts_of, file_rank, label_rank, meta_of
+from store.analysis.torch_meta import facts_of, file_rank, label_ranks, meta_of
 from store.analysis.values import as_count, as_number, ids
 
 _CALL, _RANGE = 10, 11
@@ -247,12 +247,13 @@ class _Reader:
                 f"a merged trace of {len(merged)} ranks: ids are matched per rank label, and only the first rank's "
                 "base time survived the merge, so clocks between ranks cannot be trusted"
             )
+        of_label = label_ranks(merged)
         for label, group in self.groups.items():
             if not group.device_parts:
                 continue
-            ranks = rank if label is None else label_rank(label)
-            if label is None and ranks is None:
-                ranks = file_rank(self.path.name)
+            ranks = (
+                of_label.get(label) if label is not None else rank if rank is not None else file_rank(self.path.name)
+            )
             for timeline in _timelines(self.path.name, group, names, threads):
                 timeline.label = label
                 timeline.rank = ranks if ranks is not None else timeline.rank

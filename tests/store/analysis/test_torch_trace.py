@@ -233,6 +233,17 @@ def test_a_merged_trace_is_taken_apart_by_rank_label(tmp_path: Path) -> None:
     assert any("merged trace of 3 ranks" in problem for problem in report["problems"])
 
 
+def test_labels_that_share_a_tensor_rank_are_counted(tmp_path: Path) -> None:
+    rows = [kernel("a_gemm", 10, 4) | {"pid": f"[TP{tp:02d}-DP{dp:02d}] 0"} for dp in range(2) for tp in range(2)]
+    report = analyze([write(tmp_path / "merged.json", rows)])
+    assert [(rank["rank"], rank["label"]) for rank in report["ranks"]] == [
+        (0, "TP00-DP00"),
+        (1, "TP00-DP01"),
+        (2, "TP01-DP00"),
+        (3, "TP01-DP01"),
+    ]
+
+
 def test_two_files_of_one_rank_are_named(tmp_path: Path) -> None:
     paths = [write(tmp_path / name, [kernel("a_gemm", 1, 2)], rank=3, world=8) for name in ("a.json", "b.json")]
     report = analyze(paths)
