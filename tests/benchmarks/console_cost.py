@@ -1,6 +1,6 @@
 """What the live screen costs in a real terminal; run by hand.
 
-    python tests/benchmarks/console_cost.py [--hours 24] [--seconds 60] [--watchers 10] [--flood 50000]
+    python tests/benchmarks/console_cost.py [--hours 24] [--seconds 60] [--watchers 10] [--flood 50000] [--threads 1]
 
 An owner serves a store that holds `--hours` of 1 Hz history of 16 GPUs, 4 rails and an engine, and writes one second
 more each second. Watchers run the live screen in pseudo-terminals of 200x60. Printed:
@@ -46,9 +46,9 @@ ROOT = Path(__file__).parents[2]
 HZ = os.sysconf("SC_CLK_TCK")
 
 
-def own(folder: Path, hours: float) -> None:
+def own(folder: Path, hours: float, threads: int | None) -> None:
     """The owner: serve, write a second each second, and a flood while the file `flood` says how many lines a second."""
-    with Store.open(folder / "twinrail.duckdb") as store:
+    with Store.open(folder / "twinrail.duckdb", threads=threads) as store:
         history.fill(store, hours, time.time_ns())
         make_token(folder / "token")
         server = serve(store, token_files={"read": folder / "token"}, on_order=lambda _text, _role: "{}")
@@ -147,8 +147,10 @@ class Watcher:
 
 
 @contextlib.contextmanager
-def owner(folder: Path, hours: float) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, __file__, "--own", str(folder), "--hours", str(hours)], cwd=ROOT)
+def owner(folder: Path, hours: float, threads: int | None) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, __file__, "--own", str(folder), "--hours", str(hours)]
+    command += ["--threads", str(threads)] if threads else []
+    process = subprocess.Popen(command, cwd=ROOT)
     try:
         end = time.monotonic() + 300
         while not (folder / "url").exists():
@@ -191,16 +193,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--watchers", type=int, default=10)
     parser.add_argument("--flood", type=int, default=50_000)
+    parser.add_argument("--threads", type=int, help="DuckDB threads of the owner; default: as DuckDB chooses")
     parser.add_argument("--own", type=Path)
     parser.add_argument("--watch", type=Path)
     asked = parser.parse_args()
     if asked.own:
-        own(asked.own, asked.hours)
+        own(asked.own, asked.hours, asked.threads)
         return
     if asked.watch:
         watch(asked.watch)
         return
-    with tempfile.TemporaryDirectory() as name, owner(Path(name), asked.hours) as process:
+    with tempfile.TemporaryDirectory() as name, owner(Path(name), asked.hours, asked.threads) as process:
         folder, pid = Path(name), process.pid
         size = (folder / "twinrail.duckdb").stat().st_size / 2**20
         print(f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores; store {size:.0f} MiB")
