@@ -267,8 +267,8 @@ class _Reader:
 
     def _nothing(self) -> str:
         if any(group.call_parts or group.found_ranges for group in self.groups.values()):
-            return "no device activity was recorded: only host calls (was the profiler started with GPU activities?)"
-        return "no device activity was recorded: the trace holds host events only, or none"
+            return "CPU-only: no device activity was recorded, only host calls (was the profiler started with GPU activities?)"
+        return "no device activity was recorded: the capture is CPU-only or empty"
 
     def _check_unit(self, found: Ingest) -> None:
         ratio = float(np.median(self.speeds)) if len(self.speeds) >= 3 else 1.0
