@@ -267,7 +267,7 @@ class _Reader:
 
     def _nothing(self) -> str:
         if any(group.call_parts or group.found_ranges for group in self.groups.values()):
-            return "CPU-only: no device activity was recorded, only host calls (was the profiler started with GPU activities?)"
+            return "CPU-only: host calls, but no device activity (was the profiler started with GPU activities?)"
         return "no device activity was recorded: the capture is CPU-only or empty"
 
     def _check_unit(self, found: Ingest) -> None:

@@ -147,7 +147,7 @@ def test_a_host_only_trace_says_so(tmp_path: Path) -> None:
     path = write(tmp_path / "cpu.json", [call("cudaLaunchKernel", 1, 2), annotation("ProfilerStep#1", 0, 9)])
     report = analyze([path])
     assert report["ranks"] == []
-    assert "only host calls" in report["problems"][0]
+    assert "CPU-only: host calls, but no device activity" in report["problems"][0]
 
 
 def test_nanoseconds_of_old_absolute_times_survive(tmp_path: Path) -> None:
