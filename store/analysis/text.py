@@ -62,7 +62,9 @@ def render(report: dict[str, Any], top: int = 15) -> str:
         lines += rank_lines(rank)
     lines += section("Shares of the wall clock, all ranks", _shares(report.get("shares")))
     lines += section("Steps by kind", _kinds(report["ranks"]))
-    lines += section("Idle time by cause (rank 0 of the list)", _causes(report["ranks"][:1]))
+    lines += section("Idle time by cause (first rank)", _causes(report["ranks"][:1]))
+    lines += section("Runtime calls (first rank)", _calls(report["ranks"][:1]))
+    lines += section("Kernel lengths and device gaps (first rank)", _histograms(report["ranks"][:1]))
     lines += section("Communication", _collectives(report))
     lines += section("Arriving last at collectives", _stragglers(report["stragglers"]))
     lines += section("Kernels by device time", kernel_lines(report["kernels"], top))
@@ -162,6 +164,41 @@ def _causes(ranks: list[dict[str, Any]]) -> list[str]:
                 f"{share(chain['under_10us_time_share'], 1)} of the kernel time); {chain['chains']} chains of five or "
                 f"more, the longest {chain['longest_chain']}"
             )
+    return lines
+
+
+def _calls(ranks: list[dict[str, Any]]) -> list[str]:
+    lines = []
+    for rank in ranks:
+        host = rank["host"]
+        rows = [
+            (
+                clean(row["name"], 48),
+                row["count"],
+                duration(row["total_ns"]),
+                duration(row["mean_ns"]),
+                duration(row["max_ns"]),
+            )
+            for row in host["calls"][:8]
+        ]
+        lines += table(("call", "count", "total", "mean", "longest"), rows)
+        below = [(clean(row["name"], 48), row["count"], duration(row["total_ns"])) for row in host["os_calls"][:6]]
+        lines += table(("operating system call", "count", "total"), below)
+    return lines
+
+
+def _histograms(ranks: list[dict[str, Any]]) -> list[str]:
+    lines = []
+    for rank in ranks:
+        for title, key in (("kernels shorter than", "kernel_lengths"), ("gaps shorter than", "device_gaps")):
+            rows = rank["chains"][key]
+            total = sum(row["count"] for row in rows)
+            cells = [
+                (duration(row["below_ns"]) if row["below_ns"] else "longer", row["count"], share(row["count"], total))
+                for row in rows
+                if row["count"]
+            ]
+            lines += table((title, "count", "share"), cells)
     return lines
 
 

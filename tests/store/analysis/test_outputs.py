@@ -29,6 +29,8 @@ def test_the_text_adds_up_and_names_what_it_shows(capsys: pytest.CaptureFixture[
     assert "adds up to (wall)" in text
     assert "compute: MoE" in text
     assert "this capture cannot tell, because" in text
+    assert "kernels shorter than" in text
+    assert "hipGraphLaunch" in text
 
 
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
