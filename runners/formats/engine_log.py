@@ -23,36 +23,37 @@ def _no_row(_: str) -> None:
     """No fast way to a row."""
 
 
-def _items(lines: Iterable[str], own: LineParser, fast: Callable[[str], Row | None] = _no_row) -> Iterator[Item]:
-    """Items of a log. HTTP access lines, the bulk of a busy server's log, are dropped at once, and so are lines that
-    differ only in digits from one that held nothing.
+def _items(
+    lines: Iterable[str], own: LineParser, mark: str = "\n", fast: Callable[[str], Row | None] = _no_row
+) -> Iterator[Item]:
+    """Items of a log. Lines that differ only in digits from one that held nothing are passed over.
+
+    mark, fast  lines with the mark in them may be figures lines, for which there is a fast way
     """
     in_service = False
     waits: list[Event] = []
     dull: set[bytes] = set()
     nccl = nccl_log.parse_line
     for line in lines:
-        row = fast(line)
-        if row is not None:
-            if waits and row.get("generation_tps"):
-                waits = _resumed(waits)
-            yield row
+        if mark in line:
+            row = fast(line)
+            if row is not None:
+                if waits and row.get("generation_tps"):
+                    waits = _resumed(waits)
+                yield row
+                continue
+        shape = line.encode("utf-8", "replace").translate(None, _DIGITS)
+        if shape in dull:
             continue
         if " HTTP/1." in line and '" 200' in line:
             continue
-        if "throughput" in line and "NCCL" not in line:
+        item = None
+        if "NCCL" in line or "NET/" in line or "NVSHMEM" in line or "nvshmem" in line or "Channel " in line:
+            item = nccl(line)
+        if item is None:
             item = own(line)
-        else:
-            shape = line.encode("utf-8", "replace").translate(None, _DIGITS)
-            if shape in dull:
-                continue
-            item = None
-            if "NCCL" in line or "NET/" in line or "NVSHMEM" in line or "nvshmem" in line or "Channel " in line:
-                item = nccl(line)
-            if item is None:
-                item = own(line)
-            if item is None and len(dull) < _MAX_DULL and "rrno" not in line:  # an errno's digits do matter
-                dull.add(shape)
+        if item is None and len(dull) < _MAX_DULL and "rrno" not in line:  # an errno's digits do matter
+            dull.add(shape)
         if item is None:
             continue
         if isinstance(item, Event):
@@ -75,12 +76,12 @@ def _resumed(waits: list[Event]) -> list[Event]:
 
 def parse_vllm(lines: Iterable[str]) -> Iterator[Item]:
     """A vLLM server log."""
-    return _items(lines, vllm_log.parse_line, vllm_log.fast_row)
+    return _items(lines, vllm_log.parse_line, "throughput", vllm_log.fast_row)
 
 
 def parse_sglang(lines: Iterable[str]) -> Iterator[Item]:
     """An SGLang server log."""
-    return _items(lines, sglang_log.parse_line, sglang_log.fast_row)
+    return _items(lines, sglang_log.parse_line, " batch", sglang_log.fast_row)
 
 
 def parse_nccl(lines: Iterable[str]) -> Iterator[Item]:
