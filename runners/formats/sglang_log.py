@@ -202,4 +202,9 @@ def sniff(head: str) -> int:
         "server_args=ServerArgs(", "server_args={", "Scheduler hit an exception", "#retracted_reqs", "ready to roll",
         "mem-fraction-static", "Load weight begin", "KV Cache is allocated. ", "new fill batch. ", "watchdog_timeout=",
     )  # fmt: skip
-    return 80 if any(word in head for word in words) else 0
+    if head.lstrip().startswith("{"):  # the JSON of /server_info holds the same words
+        return 0
+    if any(word in head for word in words):
+        return 80
+    plain = re.search(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] (?:INFO: |[A-Z])", head, re.MULTILINE)
+    return 55 if plain else 0

@@ -222,5 +222,7 @@ def sniff(head: str) -> int:
         return 92
     if re.search(r"\b(?:INFO|WARNING|ERROR) \d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \[?[\w./-]+\.py:\d+\]", head):
         return 88
+    if re.search(r"^\((?:APIServer|EngineCore|Worker|VllmWorker)[\w-]* pid=\d+\) ", head, re.MULTILINE):
+        return 80
     strong = ("GPU KV cache size: ", "shared memory broadcast block", "EngineCore encountered", "Starting vLLM")
     return 70 if any(word in head for word in strong) else 0
