@@ -58,6 +58,21 @@ def demo(
 
 
 @app.command()
+def init(
+    hosts: Annotated[list[str] | None, typer.Argument(help="nodes in rank order; default: asked for")] = None,
+    config: Annotated[Path | None, typer.Option("--config", help="the file to write; default ./twinrail.toml")] = None,
+    ssh_config: Annotated[Path | None, typer.Option("--ssh-config", help="default ~/.ssh/config")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="ask nothing, take what is proposed")] = False,
+    force: Annotated[bool, typer.Option("--force", help="replace the file if it is there")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Questions and a look at the nodes -> a commented twinrail.toml."""
+    from console.verbs.init import InitRequest, run_init
+
+    _leave(run_init(InitRequest(hosts or [], config, ssh_config, yes=yes, force=force, as_json=as_json)))
+
+
+@app.command()
 def check(config: Config = None, demo: Demo = False, deployment: str | None = None, as_json: AsJson = False) -> None:
     """Preflight on all nodes; the RDMA gate of a living deployment, else unknown."""
     from console.verbs.check import run_check
@@ -243,11 +258,37 @@ def import_(file: Path, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def analyze(files: list[Path], as_json: AsJson = False) -> None:
-    """Analyse torch traces or nsys exports offline."""
+def analyze(
+    files: list[Path],
+    as_json: AsJson = False,
+    top: Annotated[int, typer.Option(min=1, help="rows of the kernel tables")] = 15,
+    families: Annotated[Path | None, typer.Option(help="a file of your own kernel family rules")] = None,
+    window: Annotated[
+        tuple[float, float] | None, typer.Option(help="START END in ms since a rank's first event")
+    ] = None,
+    diff: Annotated[bool, typer.Option(help="compare two files")] = False,
+    scenarios: Annotated[bool, typer.Option(help="families x files, with shares and time per token")] = False,
+    html: Annotated[Path | None, typer.Option(help="write the report as one HTML file too")] = None,
+    perfetto: Annotated[Path | None, typer.Option(help="write the window as a trace for Perfetto")] = None,
+    columns: Annotated[bool, typer.Option(help="keep columnar files beside large traces")] = True,
+) -> None:
+    """Analyse torch traces or nsys exports offline: where the time goes, in parts that add up."""
     from console.analyze import analyze as analyze_files
 
-    _leave(analyze_files(files, json_out=as_json))
+    _leave(
+        analyze_files(
+            files,
+            json_out=as_json,
+            top=top,
+            families=families,
+            window=window,
+            diff=diff,
+            scenarios=scenarios,
+            html=html,
+            perfetto=perfetto,
+            columns=columns,
+        )
+    )
 
 
 def main() -> None:
