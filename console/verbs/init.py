@@ -1,0 +1,245 @@
+"""`init`: asks, looks at the nodes over SSH, and writes a commented twinrail.toml."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from console.verbs import DONE, INFRASTRUCTURE, NEGATIVE, USAGE, out, out_json, run_async, say
+from console.verbs.init_text import NO_MODEL, Found, Proposal, node_name, propose, toml_text
+from runners.ssh_hosts import SshHost, ssh_hosts
+from store.text import plain
+
+ENGINES = ("sglang", "vllm", "sim")
+FEW = 4  # so many hosts of an ssh_config are proposed together
+
+
+class Asker(Protocol):
+    """Puts questions to the operator."""
+
+    def text(self, question: str, default: str) -> str: ...
+
+    def yes(self, question: str, *, default: bool) -> bool: ...
+
+
+class Defaults:
+    """`--yes`: takes every proposal, and trusts no host key."""
+
+    def text(self, question: str, default: str) -> str:
+        return default
+
+    def yes(self, question: str, *, default: bool) -> bool:
+        return default
+
+
+class Terminal:
+    """Asks on stderr, so that stdout holds the answer alone."""
+
+    def text(self, question: str, default: str) -> str:
+        import typer
+
+        return str(typer.prompt(question, default=default, err=True)).strip()
+
+    def yes(self, question: str, *, default: bool) -> bool:
+        import typer
+
+        return typer.confirm(question, default=default, err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class InitRequest:
+    """What the command line says. `hosts`: empty, and the ssh_config is asked."""
+
+    hosts: Sequence[str] = ()
+    target: Path | None = None
+    ssh_config: Path | None = None
+    yes: bool = False
+    force: bool = False
+    as_json: bool = False
+
+
+def run_init(request: InitRequest, asker: Asker | None = None) -> int:
+    """Exit code 0 written, 1 not wanted, 2 cannot ask or the file is there, 3 no node could be reached."""
+    target = (request.target or Path("twinrail.toml")).absolute()
+    config = request.ssh_config or Path("~/.ssh/config").expanduser()
+    if asker is None:
+        if not request.yes and not sys.stdin.isatty():
+            say("twinrail: init asks questions, and there is no terminal: add --yes to take what it proposes")
+            return USAGE
+        asker = Defaults() if request.yes else Terminal()
+    if not target.parent.is_dir():
+        say(f"twinrail: the folder {target.parent} does not exist: make it, or name another --config")
+        return USAGE
+    if target.exists() and not request.force and not asker.yes(f"{target} is there. Replace it?", default=False):
+        say(f"twinrail: {target} stays as it is; --force replaces it, --config OTHER.toml writes beside it")
+        return USAGE if request.yes else NEGATIVE
+    if request.ssh_config and not config.is_file():
+        say(f"twinrail: {config} is no file: name the one that `ssh -F` would take")
+        return USAGE
+    return run_async(_init(request, target, config, asker))
+
+
+async def _init(request: InitRequest, target: Path, config: Path, asker: Asker) -> int:
+    known = ssh_hosts(config)
+    wanted = list(request.hosts) or _which(known, config, asker)
+    if not wanted:
+        say(f"twinrail: no node named, and {config} has no hosts: `twinrail init HOST HOST`, or `twinrail init local`")
+        return USAGE
+    nodes = _nodes(wanted, known, request.ssh_config)
+    say(f"looking at {', '.join(n.name for n in nodes)} ...")
+    await asyncio.gather(*(_look(node) for node in nodes))
+    for node in nodes:
+        if node.survey.error is not None and node.survey.error.kind == "hostkey" and not request.yes:
+            await _trust(node, asker)
+    reached = [n for n in nodes if n.survey.error is None]
+    for node in nodes:
+        say(summary(node))
+    if not reached:
+        if request.as_json:
+            out_json(_document(target, nodes, None, written=False))
+        say("twinrail: nothing was written, because no node could be reached. Put the first one right and try again")
+        return INFRASTRUCTURE
+    chosen = _deployment(reached, asker)
+    text = toml_text(reached, chosen)
+    left = [n for n in nodes if n not in reached]
+    if left:
+        said = "\n".join(f"#   {n.host}: {plain(str(n.survey.error))}" for n in left)
+        text += f"\n# Not reached, so not here; `twinrail init` again when they are:\n{said}\n"
+    if not asker.yes(f"Write {target}?", default=True):
+        out(text)
+        return NEGATIVE
+    _write(target, text)
+    if request.as_json:
+        out_json(_document(target, nodes, chosen, written=True))
+    else:
+        out(f"{target} is written. Next: {'; '.join(_next(chosen))}")
+    return DONE
+
+
+def _which(known: Sequence[SshHost], config: Path, asker: Asker) -> list[str]:
+    """The nodes in rank order, as the operator says."""
+    names = [h.alias for h in known]
+    if names:
+        say(f"hosts in {config}: {', '.join(names)}")
+    default = ", ".join(names[:FEW]) if names else "local"
+    answer = asker.text("Nodes in rank order (names of ssh_config, user@host, or local)", default)
+    return [word for word in answer.replace(",", " ").split() if word]
+
+
+def _nodes(wanted: Sequence[str], known: Sequence[SshHost], ssh_config: Path | None) -> list[Found]:
+    addresses = {h.alias: h.address for h in known}
+    config = os.path.abspath(ssh_config) if ssh_config else None
+    nodes: list[Found] = []
+    for word in dict.fromkeys(wanted):
+        user, at, host = word.rpartition("@")
+        name = node_name(host, [n.name for n in nodes])
+        address = addresses.get(host)
+        nodes.append(Found(name, host, user if at else None, address, None if host == "local" else config))
+    return nodes
+
+
+async def _look(node: Found) -> None:
+    from runners.flows.survey import survey
+    from runners.nodes.link import open_link
+
+    link = open_link(_spec(node))
+    try:
+        node.survey = await survey(link)
+    finally:
+        await link.close()
+
+
+def _spec(node: Found) -> Any:
+    from runners.spec import Node
+
+    return Node(name=node.name, host=node.host, user=node.user, ssh_config=node.ssh_config)
+
+
+async def _trust(node: Found, asker: Asker) -> None:
+    """Show the host keys on the way, and look again once they are accepted."""
+    from console.trust import trusting
+
+    if await trusting(_spec(node), lambda question: asker.yes(question, default=False), say) == 0:
+        await _look(node)
+
+
+def summary(node: Found) -> str:
+    """One line on a node, or why there is none."""
+    s = node.survey
+    if s.error is not None:
+        return f"{node.name}: not reached. {plain(str(s.error))}"
+    gpus = f"{len(s.gpus)} x {s.gpu_name or s.vendor}" if s.gpus else "no GPU seen"
+    rails = ", ".join(f"{r.netdev}/{r.hca}" + (f" {r.gbps:g}G" if r.gbps else "") for r in s.rails) or "none"
+    engine = f"{s.container} with {len(s.images)} images" if s.container else (s.refused or "no container engine")
+    return plain(f"{node.name}: {gpus}; rails: {rails}; {engine}; {len(s.models)} model folders")
+
+
+def _deployment(nodes: Sequence[Found], asker: Asker) -> Proposal:
+    """The proposal, as the operator changes it."""
+    chosen = propose(nodes)
+    first = nodes[0].survey
+    while (engine := asker.text(f"Engine ({', '.join(ENGINES)})", chosen.engine)) not in ENGINES:
+        say(f'{plain(engine)} is none of {", ".join(ENGINES)}; a server of somebody else\'s is engine = "external"')
+    if engine != chosen.engine:
+        chosen = Proposal(engine=engine, tp=chosen.tp, model=NO_MODEL)
+        chosen.image = next((i for i in first.images if engine in i.lower()), None)
+    if engine == "sim":
+        chosen.name, chosen.model = "sim", "sim-model"
+        return chosen
+    if first.container:
+        if first.images:
+            say("images: " + plain(", ".join(first.images[:12])))
+        answer = asker.text("Image (- for none: the engine is installed on the nodes)", chosen.image or "-")
+        chosen.image = None if answer == "-" else answer
+    if first.models:
+        say("models: " + plain(", ".join(first.models[:12])))
+    chosen.model = asker.text("Model folder", chosen.model)
+    return chosen
+
+
+def _write(target: Path, text: str) -> None:
+    """Whole or not at all. Raises OSError, and ConfigError if the text is not a configuration: never half a file."""
+    from runners.spec import parse_inventory
+
+    parse_inventory(text, target)
+    part = target.with_name(f".{target.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(target)
+
+
+def _next(chosen: Proposal) -> list[str]:
+    return ["`twinrail check`", f"`twinrail up {chosen.name}`", "`twinrail run quick`"]
+
+
+def _document(target: Path, nodes: Sequence[Found], chosen: Proposal | None, *, written: bool) -> dict[str, Any]:
+    return {
+        "path": str(target),
+        "written": written,
+        "nodes": [_node_document(n) for n in nodes],
+        "deployment": None
+        if chosen is None
+        else {"name": chosen.name, "engine": chosen.engine, "image": chosen.image, "model": chosen.model},
+        "next": _next(chosen) if chosen else [],
+    }
+
+
+def _node_document(node: Found) -> dict[str, Any]:
+    s = node.survey
+    return {
+        "name": node.name,
+        "host": node.host,
+        "reached": s.error is None,
+        "error": str(s.error) if s.error else None,
+        "vendor": s.vendor,
+        "gpus": len(s.gpus),
+        "gpu_name": s.gpu_name or None,
+        "rails": [r.model_dump(mode="json") for r in s.rails],
+        "container": s.container,
+        "images": s.images,
+        "models": s.models,
+    }
