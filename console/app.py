@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import termios
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -30,6 +31,7 @@ from store.errors import StoreError
 
 # One line a screen: its number key follows from the order.
 SCREENS: tuple[type[ConsoleScreen], ...] = (HomeScreen, LiveScreen, NodeScreen, RunsScreen, RunScreen, JobsScreen)
+TERMINAL_CHECK_S = 2.0
 
 
 class TwinrailApp(App[int]):
@@ -72,6 +74,14 @@ class TwinrailApp(App[int]):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, partial(self.exit, 128 + number, 128 + number))
+        self.set_interval(TERMINAL_CHECK_S, self._check_terminal)
+
+    def _check_terminal(self) -> None:
+        """End when the terminal is gone and no HUP came (it was not the controlling one): reading it would spin."""
+        try:
+            termios.tcgetattr(0)
+        except termios.error:
+            self.exit(128 + signal.SIGHUP, 128 + signal.SIGHUP)
 
     def on_go(self, message: Go) -> None:
         if message.run_id is not None and message.run_id != self.view.run_id:

@@ -8,7 +8,6 @@ from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.geometry import Region
-from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -42,9 +41,6 @@ class Panel(Widget, Generic[D]):
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"panel--{role}" for role in ROLES}
     titled: ClassVar[bool] = True
-
-    class Resized(Message):
-        """The panel got another size: who feeds it may want to fetch another amount."""
 
     def __init__(self, title: str = "", *, empty: str = "", ident: str | None = None, focusable: bool = True) -> None:
         super().__init__(id=ident)
@@ -147,7 +143,6 @@ class Panel(Widget, Generic[D]):
         self._lines = []
         self.redraw()
         self.refresh()
-        self.post_message(self.Resized())
 
     def on_focus(self) -> None:
         self.redraw()

@@ -137,6 +137,7 @@ class Watcher:
         end = time.monotonic() + 60
         while b"STEADY" not in self.said:
             if time.monotonic() > end or self.process.poll() is not None:
+                self.process.kill()
                 raise SystemExit(f"the watcher did not come up: {bytes(self.said[-1000:])!r}")
             time.sleep(0.2)
 
