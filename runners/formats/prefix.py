@@ -15,6 +15,7 @@ _COMPOSE = re.compile(r"([A-Za-z0-9][\w.-]{0,80}?)\s*\| ")
 _KUBECTL = re.compile(r"\[pod/([\w.-]{1,120})(?:/[\w.-]{1,120})?\] ?")
 _MPIRUN = re.compile(r"\[\d+,(\d+)\]<std(?:out|err|diag)>: ?")
 _SRUN = re.compile(r"(\d{1,5}): (?=\S)")
+_HYDRA = re.compile(r"\[(\d{1,6})\] (?=[\w.-]{1,255}:\d{1,10}:\d{1,10} \[)")  # mpiexec -l, only before an NCCL line
 _TORCHRUN = re.compile(r"\[(?:rank|default)(\d+)\]:? ?")
 _PROCESS = re.compile(r"\(([A-Za-z_][\w:.-]{0,80}(?: [A-Z]{2,3}\d+)*) (?:pid=(\d+))(?:, ip=([^\s,)]{1,64}))?\) ?")
 _RANKS = re.compile(r"(?:^|[_ -])(DP|TP|EP|PP|CP|DCP|PCP)(\d+)")
@@ -116,7 +117,7 @@ def _peel_one(line: str, prefix: Prefix) -> str:
                 prefix.rank = global_rank(prefix.ranks) if prefix.rank is None else prefix.rank
             return line[match.end() :]
     elif first == "[":
-        for pattern in (_MPIRUN, _TORCHRUN):
+        for pattern in (_MPIRUN, _TORCHRUN, _HYDRA):
             match = pattern.match(line)
             if match:
                 prefix.rank = int(match[1][:9])
