@@ -16,17 +16,23 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 
 from runners.spec import ConfigError, Inventory, load_inventory
-from store.errors import StoreError
+from store.errors import StoreBusy, StoreError
+
+if TYPE_CHECKING:
+    from runners.owner import Owner
 
 IDLE_END_S = 60.0
 LOOK_EVERY_S = 1.0
 START_LIMIT_S = 30.0
+BUSY_LIMIT_S = 10.0  # readers hold the store for a moment, another owner for longer
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +113,8 @@ def start(inventory: Inventory) -> Found:
         if child.poll() is not None:
             break
         time.sleep(0.05)
+    if found := find(place.store):  # started by somebody else at the same moment: ours has made way for it
+        return found
     last = place.log.read_text(errors="replace").strip().splitlines()[-1:]
     raise StoreError(f"the owner did not start: {''.join(last)[:500]} (log: {place.log})")
 
@@ -124,7 +132,7 @@ async def serve(inventory: Inventory, *, stay: bool = False) -> None:
         loop.add_signal_handler(number, stop.set)
     with contextlib.suppress(OSError, RuntimeError):
         loop.add_signal_handler(signal.SIGHUP, lambda: None)
-    async with Owner(inventory) as owner:
+    async with _first(Owner(inventory), place) as owner:
         server = await asyncio.to_thread(
             serve_store,
             owner.store,
@@ -143,6 +151,23 @@ async def serve(inventory: Inventory, *, stay: bool = False) -> None:
         finally:
             place.state.unlink(missing_ok=True)
             await asyncio.to_thread(server.stop)
+
+
+@contextlib.asynccontextmanager
+async def _first(owner: Owner, place: OwnerPlace) -> AsyncIterator[Owner]:
+    """The owner, once a verb that only reads has closed the store. Raises StoreBusy when another owner has it."""
+    deadline = time.monotonic() + BUSY_LIMIT_S
+    async with contextlib.AsyncExitStack() as stack:
+        while True:
+            try:
+                await stack.enter_async_context(owner)
+            except StoreBusy:
+                if find(place.store) or time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.1)
+            else:
+                break
+        yield owner
 
 
 def _write_state(place: OwnerPlace, url: str) -> None:

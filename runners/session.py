@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,7 +18,7 @@ import orjson
 from runners import owner_process
 from runners.spec import Inventory, user_name
 from store.database import Query, Store, Table
-from store.errors import OwnerGone, QueryCancelled, StoreError
+from store.errors import OwnerGone, QueryCancelled, StoreBusy, StoreError
 from store.queries import call
 
 
@@ -162,13 +163,22 @@ async def foreground(inventory: Inventory) -> AsyncIterator[Session]:
 @contextlib.asynccontextmanager
 async def reading(inventory: Inventory) -> AsyncIterator[Session]:
     """Attached when an owner lives, else the store itself, opened for as long as this lasts. Raises StoreError."""
-    if owner_process.find(inventory.store_path):
-        async with attached(inventory, start=False) as session:
-            yield session
-        return
-    if not inventory.store_path.exists():
-        raise StoreError(f"{inventory.store_path} does not exist yet: nothing was run with this configuration")
-    with await asyncio.to_thread(Store.open, inventory.store_path) as store:
+    deadline = time.monotonic() + owner_process.BUSY_LIMIT_S
+    while True:
+        if owner_process.find(inventory.store_path):
+            async with attached(inventory, start=False) as session:
+                yield session
+            return
+        if not inventory.store_path.exists():
+            raise StoreError(f"{inventory.store_path} does not exist yet: nothing was run with this configuration")
+        try:
+            store = await asyncio.to_thread(Store.open, inventory.store_path)
+            break
+        except StoreBusy:  # by another reader for a moment, or by an owner that is just coming up
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.1)
+    with store:
         yield Session(inventory, store, owner=OwnerState(False, "no owner lives; reading the store directly"))
 
 

@@ -7,6 +7,14 @@ class StoreError(Exception):
     """The store refused or failed; the message says what to do. Never a DuckDB exception."""
 
 
+class ResultsError(StoreError):
+    """The results folder of a run cannot be written; its figures are in the store all the same."""
+
+
+class StoreBusy(StoreError):  # noqa: N818  # the state of the file
+    """Another process has the store open."""
+
+
 class QueryCancelled(StoreError):  # noqa: N818  # what happened, not a fault
     """The query was cancelled or ran past its time limit."""
 

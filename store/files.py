@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.errors import StoreError
+from store.errors import StoreBusy, StoreError
 from store.schema import migrations
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class SingleWriterLock:
             held_by = os.read(self._fd, 32).strip()
             os.close(self._fd)
             who = f"process {held_by.decode()}" if held_by.isdigit() else "another process"
-            raise StoreError(f"{store} is in use by {who}; attach to it, or end that process first") from e
+            raise StoreBusy(f"{store} is in use by {who}; attach to it, or end that process first") from e
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
 
