@@ -7,14 +7,13 @@ import hashlib
 import logging
 import shlex
 import time
-from collections.abc import Coroutine
 from importlib import resources
 from pathlib import PurePosixPath
 
 from runners.nodes.clock import measure
 from runners.nodes.link import Link, NodeError, open_link
 from runners.spec import ConfigError, Inventory, Node
-from store.database import Store
+from store.database import Store, StoreError
 from store.records import ClockOffset, NodeState
 
 log = logging.getLogger("twinrail.cluster")
@@ -51,7 +50,6 @@ class Cluster:
         self._zones: dict[str, int | None] = {}
         self._pushed: set[tuple[str, str]] = set()
         self._opening: dict[str, asyncio.Lock] = {}
-        self._background: set[asyncio.Task[None]] = set()
 
     async def update(self, inventory: Inventory, *, busy: bool) -> None:
         """Go on with another configuration; links to nodes that it changes are closed.
@@ -74,10 +72,15 @@ class Cluster:
         self.inventory = inventory
 
     async def link(self, name: str) -> Link:
-        """The link to a node, opened if need be. Raises NodeError with what to do next."""
+        """The link to a node, opened if need be. Raises NodeError with what to do next, also for a node that is no
+        longer in the configuration: jobs of a run may outlive its entry."""
         async with self._opening.setdefault(name, asyncio.Lock()):
             if name not in self._links:
-                self._links[name] = open_link(self.inventory.node(name), self._state_changed)
+                try:
+                    node = self.inventory.node(name)
+                except ConfigError as e:
+                    raise NodeError("config", str(e)) from e
+                self._links[name] = open_link(node, self._state_changed)
             return self._links[name]
 
     async def root(self, name: str) -> str:
@@ -113,12 +116,8 @@ class Cluster:
         root = self._roots.get(node.name, node.root)
         return f"{root}/bin/{script_name(script, script_body(script))}"
 
-    def watch_clocks(self, names: list[str], run_id: str | None) -> None:
-        """Measure the clocks of these nodes now and every minute, until `close`."""
-        for name in names:
-            self._spawn(self._clock_loop(name, run_id))
-
-    async def _clock_loop(self, name: str, run_id: str | None) -> None:
+    async def watch_clock(self, name: str, run_id: str | None) -> None:
+        """Measure the clock of a node now and every minute, until cancelled."""
         while True:
             try:
                 link = await self.link(name)
@@ -132,7 +131,7 @@ class Cluster:
                     mono_offset_ns=reading.mono_offset_ns,
                 )
                 await self.store.commit([row])
-            except NodeError as e:
+            except (NodeError, StoreError) as e:
                 log.warning("clock of %s not measured: %s", name, e)
             await asyncio.sleep(CLOCK_EVERY_S)
 
@@ -140,15 +139,7 @@ class Cluster:
         detail = str(link.error) if link.error else None
         self.store.write([NodeState(node=link.node.name, state=str(link.state), detail=detail, wall_ns=time.time_ns())])
 
-    def _spawn(self, coro: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(coro)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-
     async def close(self) -> None:
-        """Stop the background work and close every link; jobs on the nodes go on."""
-        for task in self._background:
-            task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        """Close every link; jobs on the nodes go on."""
         await asyncio.gather(*(link.close() for link in self._links.values()), return_exceptions=True)
         self._links.clear()

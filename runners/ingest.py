@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import orjson
@@ -52,7 +51,6 @@ class Ingest:
         self.store = store
         self.feeds: dict[str, Feed] = {}
         self.changed = asyncio.Condition()
-        self.on_records: list[Callable[[list[Record]], None]] = []
         self._tailers: dict[str, Tailer] = {}
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._taking: set[asyncio.Task[None]] = set()
@@ -88,12 +86,20 @@ class Ingest:
 
     def _tailer(self, link: Link) -> Tailer:
         name = link.node.name
-        if name not in self._tailers:
-            self._tailers[name] = Tailer(link)
-            self._pumps[name] = asyncio.create_task(self._pump(self._tailers[name]), name=f"pump {name}")
-        return self._tailers[name]
+        if name in self._tailers and self._tailers[name].link is link:
+            return self._tailers[name]
+        if name in self._tailers:
+            self._tailers[name].close()
+        tailer = self._tailers[name] = Tailer(link)
+        self._pumps[name] = asyncio.create_task(self._pump(tailer, self._pumps.get(name)), name=f"pump {name}")
+        return tailer
 
-    async def _pump(self, tailer: Tailer) -> None:
+    async def _pump(self, tailer: Tailer, before: asyncio.Task[None] | None) -> None:
+        if before is not None:  # the node's entry in the configuration has changed: what is followed moves over
+            await asyncio.wait([before])
+            for f in self.feeds.values():
+                for stream in f.open_streams if f.job.node == tailer.link.node.name else ():
+                    tailer.follow(f.job.job_id, stream, f.offsets.get(stream, 0))
         async for chunk in tailer:
             feed = self.feeds.get(chunk.job_id)
             if feed is None:
@@ -150,8 +156,6 @@ class Ingest:
         )
         await self.store.commit([*rows, Offset(job_id=chunk.job_id, stream=chunk.stream, offset=end), proof])
         feed.fatal += [r for r in rows if isinstance(r, LogEvent) and r.severity == "fatal"]
-        for listener in self.on_records:
-            listener(rows)
         return parsed.consumed
 
     async def _note_status(self, feed: Feed, status: JobStatus) -> None:

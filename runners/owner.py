@@ -9,6 +9,7 @@ loses nothing: jobs on the nodes go on, and the next owner resumes every unfinis
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import time
@@ -33,11 +34,12 @@ from runners.spec import ConfigError, Deployment, Inventory, load_inventory
 from store.database import Store, StoreError
 from store.masking import mask_text
 from store.queries import literal
-from store.records import Note, Order, Run
+from store.records import Attempt, Life, Note, Order, Run
 
 log = logging.getLogger("twinrail.owner")
 
 STORE_RETRY_S = 10.0
+LABEL_CHARS = 24  # of a run's id: with the longest node name behind it, it still has to be the name of a job
 FLOWS: dict[str, type[RunFlow]] = {"run": RunFlow, "search": SearchFlow}  # by Run.kind
 CRASHED_FLOW = "an error of twinrail itself ended this; see owner.log"
 
@@ -48,6 +50,7 @@ class Active:
 
     flow: RunFlow
     task: asyncio.Task[None]
+    begun: bool = False  # whether its turn has come
 
 
 class Owner:
@@ -103,7 +106,7 @@ class Owner:
     # -- orders
 
     def submit(self, text: str, role: str) -> str:
-        """Answer (JSON text) to an order; from any thread. Never raises."""
+        """Answer (JSON text) to an order; from any thread."""
         future = asyncio.run_coroutine_threadsafe(self._submit(text, role), self.loop)
         try:
             return orjson.dumps(future.result(timeout=20.0)).decode()
@@ -122,7 +125,7 @@ class Owner:
             kind, who = order.kind, order.who
             answer = await self._carry_out(order)
             state, detail = "accepted", None
-        except (orders.OrderError, ConfigError, StoreError) as e:
+        except (orders.OrderError, ConfigError, StoreError, NodeError) as e:
             answer, state, detail = {"ok": False, "detail": str(e)}, "refused", str(e)
         row = Order(
             order_id=order_id,
@@ -134,7 +137,10 @@ class Owner:
             detail=detail,
             run_id=answer.get("run_id"),
         )
-        await self.store.commit([row])
+        try:
+            await self.store.commit([row])
+        except StoreError as e:  # a full disk must not keep anybody from stopping a run
+            log.warning("order not recorded: %s %s by %s: %s", kind, state, who, e)
         return {**answer, "order_id": order_id}
 
     async def _carry_out(self, order: orders.AnyOrder) -> dict[str, Any]:
@@ -146,9 +152,7 @@ class Owner:
                 await self._reload()
                 return await self._start_search(order)
             case orders.StopRun():
-                if order.run_id not in self.runs:
-                    raise orders.OrderError(f"run {order.run_id} is not on")
-                self.runs[order.run_id].flow.cancel.set()
+                await self._stop_run(order.run_id)
             case orders.Resume():
                 return {"ok": True, "runs": self.resume_all()}
             case orders.Up():
@@ -168,6 +172,16 @@ class Owner:
         return {"ok": True}
 
     # -- runs
+
+    async def _stop_run(self, run_id: str) -> None:
+        active = self.runs.get(run_id)
+        if active is None:
+            raise orders.OrderError(f"run {run_id} is not on")
+        active.flow.cancel.set()
+        if not active.begun and active.flow.row.state == "planned":  # it need not wait for its turn to be told so
+            active.task.cancel()
+            await asyncio.gather(active.task, return_exceptions=True)
+            await active.flow.call_off("stopped by the operator before its turn")
 
     async def _start_run(self, order: orders.StartRun) -> dict[str, Any]:
         cases, dep_name, repeats, how = cases_of(self.inventory, order.what)
@@ -211,7 +225,8 @@ class Owner:
         )
 
     def _new_run_id(self, label: str) -> str:
-        stem = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{re.sub(r'[^A-Za-z0-9]+', '-', label).lower()}"
+        name = re.sub(r"[^A-Za-z0-9]+", "-", label).lower()[:LABEL_CHARS].rstrip("-")
+        stem = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{name}"
         known = {
             r[0] for r in self.store.query(f"select run_id from runs where run_id like {literal(stem + '%')}").rows
         }
@@ -227,12 +242,25 @@ class Owner:
             try:
                 dep = self.inventory.deployment(run.deployment)
             except ConfigError as e:
-                done = replace(run, state="done", outcome="START_FAILED", detail=str(e), ended_wall_ns=time.time_ns())
-                self.store.write([done])
+                self._abandon(run, str(e))
                 continue
             self._begin(run, dep)
             begun.append(run.run_id)
         return begun
+
+    def _abandon(self, run: Run, why: str) -> None:
+        """End a run that nothing can carry on. Its attempts say so, and its servers become the sweeper's."""
+        now, mine = time.time_ns(), f"where run_id = {literal(run.run_id)}"
+        attempts = self.store.query(f"from attempts {mine} and state in ('planned', 'running')").dicts()
+        lives = self.store.query(f"from lives {mine} and state in ('starting', 'ready')").dicts()
+        end: dict[str, Any] = {"outcome": "START_FAILED", "detail": why, "ended_wall_ns": now}
+        self.store.write(
+            [
+                *(replace(Attempt(**row), state="done", **end) for row in attempts),
+                *(replace(Life(**row), state="gone", **end) for row in lives),
+                replace(run, state="done", **end),
+            ]
+        )
 
     def _begin(self, run: Run, dep: Deployment) -> None:
         flow = FLOWS[run.kind](self.services, self.lives, run, dep)
@@ -244,24 +272,27 @@ class Owner:
         run_id = flow.row.run_id
         try:
             async with self._one_at_a_time:
+                self.runs[run_id].begun = True
                 await self._carry(flow)
         finally:
             self.runs.pop(run_id, None)
 
     async def _carry(self, flow: RunFlow) -> None:
         run_id = flow.row.run_id
+        broken = False
         while True:
             try:
-                await flow.run()
-            except (
-                StoreError
-            ) as e:  # a full disk: what is on the nodes stays there, and the run goes on from the journal
-                log.error("run %s waits for the store: %s", run_id, e)  # noqa: TRY400 - the text says it all
+                await (flow.give_up(CRASHED_FLOW) if broken else flow.run())
+            except StoreError as e:  # a full disk: what is on the nodes stays there, the run goes on from the journal
+                log.error("run %s waits: %s", run_id, e)  # noqa: TRY400 - the text says it all
+                with contextlib.suppress(StoreError):
+                    await flow.waits(str(e))
                 await asyncio.sleep(STORE_RETRY_S)
             except Exception:
                 log.exception("run %s", run_id)
-                await flow.give_up(CRASHED_FLOW)
-                return
+                if broken:
+                    return
+                broken = True
             else:
                 return
 
@@ -277,7 +308,7 @@ class Owner:
         cancel = self._cancel_up[dep.name] = asyncio.Event()
         try:
             await self.lives.ensure(dep, run_id, cancel)
-        except (LifeFailedError, NodeError) as e:
+        except (LifeFailedError, NodeError, StoreError) as e:
             log.warning("up %s: %s", dep.name, e)
         finally:
             self._cancel_up.pop(dep.name, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -100,26 +101,25 @@ async def follow(session: Session, run_id: str, *, as_json: bool) -> int:
 
 
 async def _follow(session: Session, run_id: str, *, as_json: bool) -> int:
-    with _interrupts() as presses:
+    with _interrupts(run_id) as presses:
         said = ""
         stopping = False
         while True:
-            if presses and not stopping:
+            if presses.is_set() and not stopping:
                 stopping = True
                 say(
                     "stopping: the client ends its requests, servers are stopped, everything is kept (again: leave now)"
                 )
-                await session.order("stop_run", run_id=run_id)
-            if len(presses) > 1:
-                say(f"left. `twinrail resume {run_id}` follows it again")
-                return INFRASTRUCTURE
+                await _stop(session, run_id)
             line, done = await _progress(session, run_id)
             if line != said:
                 said = line
                 say(line)
             if done:
                 break
-            await asyncio.sleep(POLL_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLL_S):
+                    await (asyncio.sleep(POLL_S) if stopping else presses.wait())
     document = await session.document(run_id)
     if as_json:
         out_json(document)
@@ -129,23 +129,46 @@ async def _follow(session: Session, run_id: str, *, as_json: bool) -> int:
     return DONE if document["outcome"] == "OK" else NEGATIVE
 
 
-@contextlib.contextmanager
-def _interrupts() -> Iterator[list[int]]:
-    """Collects SIGINTs instead of dying of them."""
-    presses: list[int] = []
-    loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGINT, presses.append, signal.SIGINT)
+async def _stop(session: Session, run_id: str) -> None:
+    from store.errors import OwnerGone, StoreError
+
     try:
-        yield presses
+        await session.order("stop_run", run_id=run_id)
+    except OwnerGone:
+        raise
+    except StoreError as e:  # it has just ended by itself: its summary comes next
+        say(str(e))
+
+
+@contextlib.contextmanager
+def _interrupts(run_id: str) -> Iterator[asyncio.Event]:
+    """Set by the first SIGINT. The second leaves at once, whatever hangs: what is on goes on without us."""
+    pressed = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def press() -> None:
+        if not pressed.is_set():
+            pressed.set()
+            return
+        say(f"left. `twinrail resume {run_id}` follows it again")
+        os._exit(INFRASTRUCTURE)  # an orderly end would wait for an owner that may never answer
+
+    loop.add_signal_handler(signal.SIGINT, press)
+    try:
+        yield pressed
     finally:
         loop.remove_signal_handler(signal.SIGINT)
 
 
 async def _progress(session: Session, run_id: str) -> tuple[str, bool]:
+    from runners.flows.outcome import WAITING
+
     run = (await session.rows("run_progress", run_id))[0]
     head = f"{run['done']}/{run['attempts']} attempts"
     if run["state"] == "done":
         return f"{head}, {run['outcome']}{': ' + run['detail'] if run['detail'] else ''}", True
+    if waits := (run["detail"] or "").partition(WAITING)[2]:
+        return f"{head}, waits: {waits}", False
     if run["state"] == "collecting":
         return f"{head}, collecting logs and results", False
     if run["case_name"] is None:

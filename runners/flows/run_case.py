@@ -19,12 +19,13 @@ from runners.flows import check, gate, manifest
 from runners.flows.attempt import AttemptFlow
 from runners.flows.collect import collect
 from runners.flows.life import LifeFailedError, LifeHandle, Lives
-from runners.flows.outcome import DIRTY, SERVED, Reason
+from runners.flows.outcome import DIRTY, SERVED, WAITING, Reason
 from runners.flows.services import Services
 from runners.flows.telemetry import Telemetry
 from runners.nodes import jobs, lock
 from runners.nodes.link import NodeError
 from runners.spec import Case, Deployment
+from store.errors import ResultsError
 from store.queries import literal
 from store.records import Attempt, Job, Phase, Run
 
@@ -40,7 +41,7 @@ class RunFlow:
     def __init__(self, services: Services, lives: Lives, run: Run, dep: Deployment) -> None:
         self.services = services
         self.lives = lives
-        self.row = run
+        self.row = replace(run, detail=(run.detail or "").partition(WAITING)[0] or None)
         self.dep = dep
         options = orjson.loads(run.spec) if run.spec else {}
         self.keep = bool(options.get("keep"))
@@ -49,11 +50,12 @@ class RunFlow:
         self.nodes = services.inventory.nodes_of(dep)
         self.telemetry = Telemetry(services, run.run_id, dep, self.nodes)
         self._locked: list[str] = []
+        self._helpers: list[asyncio.Task[None]] = []  # for as long as there is work on the nodes
         self._proven: LifeHandle | None = None  # the server that carried the last attempt well, a moment ago
 
     async def run(self) -> Run:
         """The finished run. Never raises for what happens on nodes: that becomes its outcome."""
-        keeper = asyncio.create_task(self._keep_jobs())
+        self._helpers = [asyncio.create_task(self._keep_jobs())]
         try:
             if self.row.state != "collecting":
                 outcome, detail = await self._outcome()
@@ -61,16 +63,34 @@ class RunFlow:
                 await self._state("collecting", outcome=outcome, detail=detail or None)
             await self._clean_up()
         finally:
-            keeper.cancel()
-        await collect(self.services, self.row)
+            for helper in self._helpers:
+                helper.cancel()
+        try:
+            await collect(self.services, self.row)
+        except ResultsError as e:
+            if not self.cancel.is_set():  # an operator may make room, or not want to wait for that
+                raise
+            said = f"{self.row.detail or ''}; results not written: {e}".removeprefix("; ")
+            self.row = replace(self.row, detail=said)
         await self._state("done", ended_wall_ns=time.time_ns())
         return self.row
 
     async def give_up(self, detail: str) -> None:
         """End a run that a defect of ours has broken: servers and probes stopped, every attempt with its reason."""
-        await self._close_attempts("CLIENT_ERROR", detail)
-        await self._clean_up()
-        await self._state("done", outcome="CLIENT_ERROR", detail=detail, ended_wall_ns=time.time_ns())
+        try:
+            await self._close_attempts("CLIENT_ERROR", detail)
+            await self._clean_up()
+        finally:  # the sweeper stops what is left
+            await self._state("done", outcome="CLIENT_ERROR", detail=detail, ended_wall_ns=time.time_ns())
+
+    async def call_off(self, detail: str) -> None:
+        """End a run before it has begun: nothing of it is on any node."""
+        await self._close_attempts("CANCELLED", detail)
+        await self._state("done", outcome="CANCELLED", detail=detail, ended_wall_ns=time.time_ns())
+
+    async def waits(self, why: str) -> None:
+        """Say in the run's row why it does not go on, until its next state says otherwise. Raises StoreError."""
+        await self.services.store.commit([replace(self.row, detail=f"{self.row.detail or ''}{WAITING}{why}")])
 
     async def _outcome(self) -> tuple[str, str]:
         try:
@@ -100,7 +120,8 @@ class RunFlow:
         facts += await manifest.gather_facts(services, self.nodes, run.run_id)
         known = services.store.query(f"select 1 from variables where run_id = {literal(run.run_id)} limit 1").rows
         await services.store.commit([self.row] if known else [self.row, *facts])
-        services.cluster.watch_clocks([n.name for n in self.nodes], run.run_id)
+        for node in self.nodes:
+            self._helpers.append(asyncio.create_task(services.cluster.watch_clock(node.name, run.run_id)))
         await self.telemetry.start()
         return None
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from runners.flows.services import Services
 from runners.nodes import jobs
 from runners.nodes.link import NodeError
+from store.errors import StoreError
 from store.records import Job
 
 log = logging.getLogger("twinrail.sweep")
@@ -55,7 +56,7 @@ class Sweeper:
             for job in await asyncio.to_thread(lambda: self.left):
                 try:
                     await self._end(job)
-                except NodeError as e:
+                except (NodeError, StoreError) as e:
                     log.info("%s still runs on %s: %s", job.job_id, job.node, e)
 
     async def _end(self, job: Job) -> None:

@@ -63,7 +63,7 @@ class Tailer:
     """
 
     def __init__(self, link: Link, *, chunk: int = CHUNK, poll_s: float = POLL_S) -> None:
-        self._link = link
+        self.link = link
         self._chunk = chunk
         self._poll_s = poll_s
         self._offsets: dict[tuple[str, str], int] = {}
@@ -132,7 +132,7 @@ class Tailer:
         self.resets += 1
         await asyncio.sleep(self._poll_s if error.kind == "lost" else 4 * self._poll_s)
         with contextlib.suppress(NodeError):
-            await self._link.up(timeout=5.0)
+            await self.link.up(timeout=5.0)
 
     async def _drop(self) -> None:
         channel, self._channel = self._channel, None
@@ -143,9 +143,9 @@ class Tailer:
     async def _open(self) -> Channel:
         if self._channel is None:
             replaced = shlex.join(self._server) if self._server else ""
-            root = shlex.quote(self._link.node.root)
+            root = shlex.quote(self.link.node.root)
             command = f"{script()}\nexport LC_ALL=C\nenter {root} make\njob_tail {replaced}"
-            self._channel = await self._link.channel(command, SERVER_S)
+            self._channel = await self.link.channel(command, SERVER_S)
             hello = await self._line()
             if len(hello) != 3 or hello[0] != "hello":
                 raise self._nonsense(hello)
@@ -187,9 +187,9 @@ class Tailer:
             async with asyncio.timeout(ANSWER_S):
                 data = await self._channel.read(MIB)
         except TimeoutError as e:
-            raise NodeError("timeout", f"{self._link.node.name}: no answer about streams in {ANSWER_S:g} s.") from e
+            raise NodeError("timeout", f"{self.link.node.name}: no answer about streams in {ANSWER_S:g} s.") from e
         if not data:
-            raise NodeError("lost", f"{self._link.node.name}: the tail's shell has ended.")
+            raise NodeError("lost", f"{self.link.node.name}: the tail's shell has ended.")
         self._buffer += data
 
     async def _line(self) -> list[str]:
@@ -210,7 +210,7 @@ class Tailer:
 
     def _nonsense(self, words: list[str]) -> NodeError:
         said = printable(" ".join(words).encode())
-        return NodeError("protocol", f"{self._link.node.name}: not an answer about streams: {said}")
+        return NodeError("protocol", f"{self.link.node.name}: not an answer about streams: {said}")
 
 
 def _status(job_id: str, word: str) -> JobStatus | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from store.errors import StoreError
+from store.errors import ResultsError
 from store.export.document import RATES, run_document
 from store.export.reader import STATS, Reader
 from store.export.reproduce import reproduce_script
@@ -29,7 +29,8 @@ def write_tree(reader: Reader, run_id: str, target: Path) -> None:
     """Write or rewrite the tables and texts of the tree. Files fetched from nodes are left alone.
 
     Raises:
-        StoreError: no such run, or the folder cannot be written.
+        StoreError: no such run.
+        ResultsError: the folder cannot be written.
     """
     document = run_document(reader, run_id)
     try:
@@ -51,7 +52,7 @@ def write_tree(reader: Reader, run_id: str, target: Path) -> None:
         (target / "reproduce.sh").chmod(0o755)
         _write(target / "notes.md", _notes(reader, run_id).encode())
     except OSError as e:
-        raise StoreError(f"cannot write {target}: {e}. Make room or set results = in [project].") from e
+        raise ResultsError(f"cannot write {target}: {e}. Make room or set results = in [project].") from e
 
 
 def _write(path: Path, data: bytes) -> None:
