@@ -250,11 +250,11 @@ def read(
 
 
 @app.command(name="import")
-def import_(file: Path, as_json: AsJson = False) -> None:
-    """An existing launch script, docker command or compose file -> a deployment. Nothing of it is executed."""
+def import_(files: list[Path], as_json: AsJson = False) -> None:
+    """Launch scripts, docker commands or compose files (one a node) -> a deployment. Nothing of them is executed."""
     from console.importing import import_file
 
-    _leave(import_file(file, json_out=as_json))
+    _leave(import_file(files, json_out=as_json))
 
 
 @app.command()

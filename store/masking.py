@@ -26,9 +26,14 @@ _URL = re.compile(r"(\b[a-z][a-z0-9+.-]*://)([^/\s:@'\"]*):([^/\s@'\"]+)@", re.I
 _QUERY = re.compile(rf"([?&][\w.-]*{_WORD}=)([^&\s'\"]+)", re.IGNORECASE)
 _BEARER = re.compile(r"\b(bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE)
 # name=value and name: value inside a longer text, value quoted or bare
-_ASSIGN = re.compile(r"""(?P<name>[A-Za-z][\w.-]*)(?P<sep>["']?\s*[=:]\s*)(?P<value>"[^"]*"|'[^']*'|[^\s,;&'")\]}]+)""")
+_ASSIGN = re.compile(
+    r"""(?P<name>[A-Za-z][\w.-]*)(?P<sep>["']?\s*[=:]\s*)(?P<value>\[[^\]\n]*\]?|\([^)\n]*\)?|"[^"\n]*"?|'[^'\n]*'?|[^\s,;&'"()\[\]{}]+)"""
+)
 _FLAG = re.compile(r"""(?P<name>--?[A-Za-z][\w.-]*)(?P<sep>\s+)(?P<value>"[^"]*"|'[^']*'|[^\s-][^\s]*)""")
 
+# "#token: 61733" counts, "api_key=None" and "tokens: [1, 2]" hide nothing
+_TELLS_NOTHING = re.compile(r"""[\s\d.,\[\]()'"]*|['"]?(?:None|null|true|false|True|False)['"]?|\*{3}""")
+_BRACKETS = {"[": ("[", "]"), "(": ("(", ")"), '"': ('"', '"'), "'": ("'", "'")}
 _SUSPECT = re.compile(rf"{_WORD}|://|bearer|basic|hf_|sk-|gh[pousr]_|glpat-|xox|AKIA|eyJ", re.IGNORECASE)
 
 
@@ -52,10 +57,10 @@ def mask_text(text: str) -> str:
 
 def _hide(match: re.Match[str]) -> str:
     name, sep, value = match.group("name", "sep", "value")
-    if not is_secret(name) or value.strip("'\"").replace(".", "").isdigit():  # "#token: 61733" counts, it hides nothing
+    if not is_secret(name) or _TELLS_NOTHING.fullmatch(value):
         return match.group(0)
-    quote = value[0] if value[0] in "\"'" else ""
-    return f"{name}{sep}{quote}{MASK}{quote}"
+    open_, close = _BRACKETS.get(value[0], ("", ""))
+    return f"{name}{sep}{open_}{MASK}{close}"
 
 
 def mask_env(env: Mapping[str, str]) -> dict[str, str]:

@@ -22,6 +22,10 @@ PLANTED = "s3cr3t-Value_x9"
         f'{{"api_key": "{PLANTED}"}}',
         f"password='{PLANTED}'",
         f"namespace(api_key='{PLANTED}', port=1)",
+        f"'api_key': ['{PLANTED}', 'other{PLANTED}'], 'port': 1",
+        f"api_key=('{PLANTED}',) port=1",
+        f"api_key: [{PLANTED}]",
+        f"api_key='{PLANTED} and no end",
     ],
 )
 def test_a_planted_secret_is_gone(text: str) -> None:
@@ -37,6 +41,7 @@ def test_a_planted_secret_is_gone(text: str) -> None:
         "Decode batch, #running-req: 32, #token: 61733, token usage: 0.61, gen throughput (token/s): 771.2",
         "max_tokens=128 prompt_tokens=4 author=somebody",
         "NCCL_IB_HCA=mlx5_0,mlx5_3",
+        "{'hf_token': None, 'api_key': [], 'tokens': [1, 2, 3]}",
     ],
 )
 def test_figures_and_harmless_names_stay(text: str) -> None:
