@@ -12,6 +12,7 @@ from runners.nodes import lock
 from runners.nodes.clock import measure
 from runners.nodes.link import NodeError
 from runners.spec import Deployment, Node
+from store.masking import mask_text
 from store.records import Gate
 
 DISK_WARN_BYTES = 5 << 30
@@ -65,7 +66,7 @@ class NodeCheck:
             node=self.node.name,
             name=name,
             status=status,
-            detail=detail or None,
+            detail=mask_text(detail) or None,
             fix=fix or None,
             wall_ns=time.time_ns(),
         )

@@ -18,6 +18,7 @@ from runners.ingest import ENDED, Feed
 from runners.launchers.ranks import mark_of, rank_commands, start_ranks
 from runners.nodes.link import NodeError
 from runners.spec import Deployment, Node
+from store.masking import mask_text
 from store.queries import literal
 from store.records import Life, Variable
 
@@ -50,7 +51,8 @@ class LifeHandle:
 
     @property
     def url(self) -> str:
-        return self.life.url or ""
+        """Where it answers, with the credentials of an external server: not for the store."""
+        return ENGINES[self.dep.engine].url(self.dep, self.nodes)
 
     def trouble(self) -> list[Reason]:
         """Why this server is no longer fit to serve; empty while it is."""
@@ -76,7 +78,8 @@ class LifeHandle:
                     Reason("NODE_LOST", f"{who} is gone without an exit code (killed, or the node went down)")
                 )
             elif status.state == "exited":
-                reasons.append(Reason("ENGINE_CRASH", f"{who} exited with code {status.exit_code}"))
+                outcome = "START_FAILED" if self.life.state == "starting" else "ENGINE_CRASH"
+                reasons.append(Reason(outcome, f"{who} exited with code {status.exit_code}"))
         return reasons
 
     def _silent_peers(self, node: str) -> list[tuple[Node, str]]:
@@ -105,7 +108,7 @@ class Lives:
         for node in nodes:
             await self.services.cluster.root(node.name)
         commands = rank_commands(dep, nodes, self.services.cluster.planned_path)
-        mark = mark_of(dep, commands) if commands else (dep.url or "")
+        mark = mark_of(dep, commands) if commands else mask_text(dep.url or "")
         old = self._living(dep.name)
         if old is not None:
             handle = self._adopt(old, dep, nodes, commands)
@@ -119,7 +122,7 @@ class Lives:
             deployment=dep.name,
             external=not commands,
             simulated=engine.simulated,
-            url=engine.url(dep, nodes),
+            url=mask_text(engine.url(dep, nodes)),
             engine=dep.engine,
             fingerprint=mark,
             started_wall_ns=time.time_ns(),

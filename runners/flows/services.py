@@ -13,6 +13,7 @@ from runners.launchers import LAUNCHERS
 from runners.nodes.link import NodeError
 from runners.spec import Deployment, Inventory, Node
 from store.database import Store
+from store.masking import mask_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,5 +51,7 @@ class Services:
             answer = orjson.loads(done.stdout)
         except orjson.JSONDecodeError:
             said = (done.stderr or done.stdout)[-300:].decode(errors="replace").strip()
-            return {"ok": False, "detail": f"exit {done.exit_code}: {said}"}
-        return answer if isinstance(answer, dict) else {"ok": False, "detail": "not an answer of ask.py"}
+            return {"ok": False, "detail": mask_text(f"exit {done.exit_code}: {said}")}
+        if not isinstance(answer, dict):
+            return {"ok": False, "detail": "not an answer of ask.py"}
+        return {**answer, "detail": mask_text(str(answer["detail"]))} if "detail" in answer else answer
