@@ -105,8 +105,12 @@ class Lives:
         """
         engine = ENGINES[dep.engine]
         nodes = self.services.inventory.nodes_of(dep)
-        for node in nodes:
-            await self.services.cluster.root(node.name)
+        try:
+            for node in nodes:
+                await self.services.cluster.root(node.name)
+        except NodeError as e:
+            await self._never_began(dep, run_id, str(e))
+            raise
         commands = rank_commands(dep, nodes, self.services.cluster.planned_path)
         mark = mark_of(dep, commands) if commands else mask_text(dep.url or "")
         old = self._living(dep.name)
@@ -133,6 +137,24 @@ class Lives:
         await self.services.store.commit([life])
         await self._bring_up(handle, cancel)
         return handle
+
+    async def _never_began(self, dep: Deployment, run_id: str, detail: str) -> None:
+        """Record why no server of this deployment could be started, for whoever waits for one."""
+        if self._living(dep.name) is None:
+            now = time.time_ns()
+            life = Life(
+                life_id=f"{run_id}.L{self._count(run_id) + 1}",
+                run_id=run_id,
+                deployment=dep.name,
+                simulated=ENGINES[dep.engine].simulated,
+                engine=dep.engine,
+                started_wall_ns=now,
+                state="gone",
+                ended_wall_ns=now,
+                outcome="START_FAILED",
+                detail=detail,
+            )
+            await self.services.store.commit([life])
 
     async def stop(self, handle: LifeHandle, outcome: str, detail: str) -> None:
         """Stop every rank (never a server that is not ours), and record the end. Safe to call twice."""
