@@ -23,7 +23,7 @@ from runners import orders
 from runners.cluster import Cluster
 from runners.engines import ENGINES
 from runners.flows.life import LifeFailedError, Lives
-from runners.flows.order_of_work import attempts_of, cases_of, search_of
+from runners.flows.order_of_work import attempts_of, cases_of, max_repeats_of, search_of
 from runners.flows.run_case import RunFlow
 from runners.flows.search import SearchFlow, options_of
 from runners.flows.services import Services
@@ -188,7 +188,9 @@ class Owner:
         cases, dep_name, repeats, how = cases_of(self.inventory, order.what)
         dep = self.inventory.deployment(order.deployment or dep_name)
         repeats = order.repeats or repeats or 1
-        run = self._new_run("run", order, order.what, dep, {"repeats": repeats, "order": how})
+        most = max_repeats_of(self.inventory, order.what, repeats)
+        options = {"repeats": repeats, "order": how, "max_repeats": most}
+        run = self._new_run("run", order, order.what, dep, options)
         attempts = attempts_of(run.run_id, cases, repeats, how)
         await self.store.commit([run, *attempts])
         self._begin(run, dep)

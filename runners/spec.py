@@ -208,6 +208,8 @@ class Plan(Spec):
     deployment: str
     cases: list[str]
     repeats: int = Field(default=3, ge=1, le=1000)
+    # A case whose repeats spread by more than 3 % is measured again up to this often; default: twice `repeats`.
+    max_repeats: int | None = Field(default=None, ge=1, le=1000)
     order: Literal["interleaved", "blocked"] = "interleaved"
 
 

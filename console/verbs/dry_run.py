@@ -33,7 +33,7 @@ def show_plan(inventory: Inventory, request: RunRequest, *, as_json: bool) -> in
 
 def plan_document(inventory: Inventory, request: RunRequest) -> dict[str, Any]:
     """The plan as JSON: commands with node, argv text and masked env; attempts in order; time bounds in seconds."""
-    from runners.flows.order_of_work import attempts_of, cases_of
+    from runners.flows.order_of_work import attempts_of, cases_of, max_repeats_of
     from runners.launchers import LAUNCHERS
     from runners.launchers.ranks import rank_commands
     from store.masking import mask_env
@@ -42,7 +42,9 @@ def plan_document(inventory: Inventory, request: RunRequest) -> dict[str, Any]:
     cases, dep_name, repeats, how = cases_of(inventory, request.what)
     dep = inventory.deployment(request.deployment or dep_name)
     nodes = inventory.nodes_of(dep)
-    attempts = attempts_of("planned", cases, request.repeats or repeats or 1, how)
+    repeats = request.repeats or repeats or 1
+    most = max_repeats_of(inventory, request.what, repeats)
+    attempts = attempts_of("planned", cases, repeats, how)
     commands = [
         {
             "purpose": "server",
@@ -62,7 +64,8 @@ def plan_document(inventory: Inventory, request: RunRequest) -> dict[str, Any]:
             {"ordinal": a.ordinal, "case": a.case_name, "repeat": a.repeat, "budget_s": budgets[a.case_name]}
             for a in attempts
         ],
-        "longest_s": sum(budgets[a.case_name] for a in attempts),
+        "max_repeats": most,
+        "longest_s": sum(budgets[a.case_name] for a in attempts) * (most or repeats) / repeats,
         "ready_timeout_s": dep.ready_timeout,
     }
 

@@ -101,6 +101,9 @@ def print_document(document: dict[str, Any]) -> None:
     columns += ["TPOT p50", "p95", "p99", "E2E p50 s"]
     print_table(columns, rows)
     for case in document["cases"]:
+        if case["unstable"]:
+            why = "; ".join(case["unstable_why"]) or "nothing measured explains it"
+            out(f"{case['case']}: unstable, repeats spread by {case['spread_pct']:.1f} %: {why}")
         for a in case["attempts"]:
             if a["detail"]:
                 out(f"{case['case']} repeat {a['attempt']}: {a['detail']}")

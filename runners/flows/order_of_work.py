@@ -28,6 +28,14 @@ def cases_of(inventory: Inventory, names: Iterable[str]) -> tuple[list[Case], st
     return [c for w in wanted for c in inventory.case(w)], None, None, "interleaved"
 
 
+def max_repeats_of(inventory: Inventory, names: Iterable[str], repeats: int) -> int | None:
+    """How often a case of a plan may be measured until its repeats agree; None: not more often than asked."""
+    plan = inventory.plans.get(next(iter(names), ""))
+    if plan is None or repeats < 2:
+        return None
+    return max(repeats, plan.max_repeats or 2 * repeats)
+
+
 def attempts_of(run_id: str, cases: Sequence[Case], repeats: int, order: str) -> list[Attempt]:
     """Planned attempts. Interleaved: every case once, then again; blocked: all repeats of a case together.
 

@@ -21,12 +21,13 @@ from runners.flows.collect import collect
 from runners.flows.life import LifeFailedError, LifeHandle, Lives
 from runners.flows.outcome import DIRTY, SERVED, WAITING, Reason
 from runners.flows.services import Services
+from runners.flows.steadiness import more_repeats
 from runners.flows.telemetry import Telemetry
 from runners.nodes import jobs, lock
 from runners.nodes.link import NodeError
 from runners.spec import Case, Deployment
 from store.errors import ResultsError
-from store.queries import literal
+from store.queries import call, literal
 from store.records import Attempt, Job, Phase, Run
 
 log = logging.getLogger("twinrail.run")
@@ -46,6 +47,7 @@ class RunFlow:
         options = orjson.loads(run.spec) if run.spec else {}
         self.keep = bool(options.get("keep"))
         self.gate_override: str | None = options.get("gate_override")
+        self.max_repeats: int | None = options.get("max_repeats")
         self.cancel = asyncio.Event()
         self.nodes = services.inventory.nodes_of(dep)
         self.telemetry = Telemetry(services, run.run_id, dep, self.nodes)
@@ -128,15 +130,28 @@ class RunFlow:
     async def _attempts(self) -> tuple[str, str]:
         """Every open attempt in order; the first outcome that was not OK, or OK."""
         worst = ("OK", "")
-        for attempt in await self._open_attempts():
-            if self.cancel.is_set():
-                return "CANCELLED", "stopped by the operator"
-            done = await self._attempt(attempt)
-            if done.outcome != "OK" and worst[0] == "OK":
-                worst = (done.outcome or "CLIENT_ERROR", f"{done.case_name} repeat {done.repeat}: {done.detail or ''}")
-            if done.outcome in ("START_FAILED", "GATE_FAILED"):
-                return worst  # the next attempt would meet the same wall
+        while todo := await self._open_attempts() or await self._more_repeats():
+            for attempt in todo:
+                if self.cancel.is_set():
+                    return "CANCELLED", "stopped by the operator"
+                done = await self._attempt(attempt)
+                if done.outcome != "OK" and worst[0] == "OK":
+                    said = f"{done.case_name} repeat {done.repeat}: {done.detail or ''}"
+                    worst = (done.outcome or "CLIENT_ERROR", said)
+                if done.outcome in ("START_FAILED", "GATE_FAILED"):
+                    return worst  # the next attempt would meet the same wall
         return worst
+
+    async def _more_repeats(self) -> list[Attempt]:
+        """Further attempts, journalled, of the cases whose repeats do not agree; none once each had its most."""
+        if self.max_repeats is None:
+            return []
+        store, run_id = self.services.store, self.row.run_id
+        rows = store.query(f"from attempts where run_id = {literal(run_id)} and state <> 'void'").dicts()
+        spreads = await asyncio.to_thread(lambda: store.query(call("run_spread", run_id)).dicts())
+        more = more_repeats(spreads, [Attempt(**row) for row in rows], self.max_repeats)
+        await store.commit(more)
+        return more
 
     async def _check(self) -> tuple[str, str] | None:
         """Preflight verdicts into the store; the first failure refuses the run. A resumed run is not refused."""

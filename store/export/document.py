@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from store.analysis.statistics import BAR
 from store.errors import StoreError
 from store.export.reader import STATS, Reader
 from store.export.search import search_part
@@ -51,6 +52,8 @@ def run_document(reader: Reader, run_id: str) -> dict[str, Any]:
             continue
         case = cases.setdefault(a["case_name"], _case(a))
         case["attempts"].append(_attempt(a, figures.get(a["attempt_id"], {})))
+    for row in reader.query(call("run_spread", run_id)).dicts():
+        cases[row["case_name"]].update(_spread(row))
     return {
         "run_id": run_id,
         "simulated": run["simulated"],
@@ -65,7 +68,21 @@ def run_document(reader: Reader, run_id: str) -> dict[str, Any]:
 
 def _case(attempt: Mapping[str, Any]) -> dict[str, Any]:
     names = {"case": "case_name", "isl": "isl", "osl": "osl", "concurrency": "concurrency"}
-    return {**{k: attempt[v] for k, v in names.items()}, "request_rate": attempt["request_rate"], "attempts": []}
+    known = {**{k: attempt[v] for k, v in names.items()}, "request_rate": attempt["request_rate"]}
+    return {**known, **_spread({}), "attempts": []}
+
+
+def _spread(row: Mapping[str, Any]) -> dict[str, Any]:
+    """How far the repeats of a case agree, over all that were carried through; `unstable`: above the bar of 3 %, with
+    the likely why in words; null for fewer than two."""
+    spread = row.get("spread_pct")
+    unstable = None if spread is None else spread > 100 * BAR
+    return {
+        "mean_tps": row.get("mean_tps"),
+        "spread_pct": spread,
+        "unstable": unstable,
+        "unstable_why": list(row.get("why") or []) if unstable else [],
+    }
 
 
 def _attempt(attempt: Mapping[str, Any], windows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

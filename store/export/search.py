@@ -42,8 +42,9 @@ def search_part(reader: Reader, run: Mapping[str, Any]) -> dict[str, Any]:
             "tolerance_pct": _percent(said.get("tolerance")),
         },
         "points": points,
-        "stopped": said.get("stopped"),
-        "stopped_detail": said.get("detail") or None,
+        # A search that was cut before anything stopped its climb was stopped by what cut it.
+        "stopped": said.get("stopped") or (None if run["outcome"] == "OK" else run["outcome"]),
+        "stopped_detail": said.get("detail") or (None if run["outcome"] == "OK" else run["detail"]),
         "answers": {name: _answer(said.get(name), known) for name in ANSWERS},
     }
 
