@@ -113,7 +113,11 @@ async def _init(request: InitRequest, target: Path, config: Path, asker: Asker) 
     if not asker.yes(f"Write {target}?", default=True):
         out(text)
         return NEGATIVE
-    _write(target, text)
+    try:
+        _write(target, text)
+    except OSError as e:
+        say(f"twinrail: cannot write {target}: {e.strerror}. Nothing is written; --config FILE names another place")
+        return INFRASTRUCTURE
     if request.as_json:
         out_json(_document(target, nodes, chosen, written=True))
     else:
@@ -208,8 +212,11 @@ def _write(target: Path, text: str) -> None:
 
     parse_inventory(text, target)
     part = target.with_name(f".{target.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(target)
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _next(chosen: Proposal) -> list[str]:

@@ -20,7 +20,7 @@ def open_console(place: Place) -> int:
     if not place.demo and not (place.config or _any_config()):
         say("No twinrail.toml here yet. Try one of these:")
         say("  twinrail demo             an embedded two-node lab, simulated, nothing needed")
-        say("  twinrail run --help       once you have a twinrail.toml (see README.md)")
+        say("  twinrail init             a few questions, a look at your nodes, and a twinrail.toml")
         say("  twinrail read FILE        understand a log, a capture or a result file")
         return DONE
     return _console(place.inventory())

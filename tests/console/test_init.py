@@ -156,6 +156,11 @@ def test_what_cannot_work_is_said_with_the_next_step(
     assert ": make it" in said or "name the one" in said or "twinrail init HOST" in said
 
 
+def test_a_place_that_cannot_be_written_is_said(lab: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_init(request(lab, Path("/proc/twinrail.toml"), yes=True)) == 3
+    assert "cannot write /proc/twinrail.toml" in capsys.readouterr().err
+
+
 def test_hosts_of_an_ssh_config(tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "a.conf").write_text("host=gpu2\n hostname = %h.example\nInclude ../config\n")
