@@ -10,7 +10,8 @@ import orjson
 from runners.flows.life import LifeHandle
 from runners.flows.services import Services
 from runners.flows.sweep import stop_jobs
-from runners.launchers.base import job_spec, record_job
+from runners.launchers import LAUNCHERS
+from runners.launchers.base import record_job
 from runners.nodes import jobs
 from runners.nodes.link import NodeError
 from runners.probes import PROBES
@@ -64,8 +65,10 @@ class Telemetry:
                 started_wall_ns=time.time_ns(),
                 context=orjson.dumps({"engine": self.dep.engine}).decode(),
             )
-            await record_job(services.store, job, "probe", argv, node.env)
-            await jobs.start(link, job_spec(job_id, argv, node.env, TTL_S))
+            launcher = LAUNCHERS[self.dep.launcher if probe.needs_server else "process"]
+            launch = await launcher.probe(link, root, job_id, TTL_S, self.dep, argv, dict(node.env))
+            await record_job(services.store, job, "probe", launch.shown, launch.env)
+            await jobs.start(link, launch.job)
         except NodeError:
             return  # the check and the missing samples say so
         services.ingest.follow(link, job)

@@ -74,6 +74,11 @@ class Launcher(Protocol):
     ) -> Launch:
         """How to start the load client; `argv` without its interpreter. Raises NodeError."""
 
+    async def probe(
+        self, link: Link, root: str, job_id: str, ttl_s: int, dep: Deployment, argv: list[str], env: dict[str, str]
+    ) -> Launch:
+        """How to start a probe that asks the server; `argv` begins with the node's interpreter. Raises NodeError."""
+
     def ask(self, dep: Deployment, node: Node, root: str, argv: list[str], *, as_client: bool) -> str:
         """Shell line that runs a payload script once; `as_client`: by the interpreter that the load client has."""
 

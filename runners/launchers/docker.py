@@ -18,6 +18,7 @@ import orjson
 
 from runners.engines.base import RankCommand
 from runners.launchers.base import Launch, Verdict
+from runners.launchers.process import Process
 from runners.nodes.jobs import ENV_NAME, JobSpec
 from runners.nodes.link import Link, NodeError
 from runners.nodes.wire import printable
@@ -91,8 +92,6 @@ class Docker:
         self, link: Link, root: str, job_id: str, ttl_s: int, dep: Deployment, argv: list[str], env: dict[str, str]
     ) -> Launch:
         if dep.python:
-            from runners.launchers.process import Process
-
             return await Process().client(link, root, job_id, ttl_s, dep, argv, env)
         start = uuid.uuid4().hex
         seen = await _found(link, dep)
@@ -100,6 +99,15 @@ class Docker:
         return Launch(
             shown=shown, env=env, job=container_job(link.node, job_id, ttl_s, start, CLIENT_STOP_S, seen, shown, env)
         )
+
+    async def probe(
+        self, link: Link, root: str, job_id: str, ttl_s: int, dep: Deployment, argv: list[str], env: dict[str, str]
+    ) -> Launch:
+        """By the node's own interpreter where it has one, else in a container like the load client's."""
+        if (await link.run(f"command -v {shlex.quote(argv[0])} >/dev/null")).exit_code == 0:
+            return await Process().probe(link, root, job_id, ttl_s, dep, argv, env)
+        inside = dep.model_copy(update={"python": None})
+        return await self.client(link, root, job_id, ttl_s, inside, argv[1:], env)
 
     def ask(self, dep: Deployment, node: Node, root: str, argv: list[str], *, as_client: bool) -> str:
         """By the node's own interpreter where it has one, else, and for the load client's sake, in a container."""

@@ -40,6 +40,11 @@ class Process:
         argv = self.planned_client(dep, link.node, root, argv)
         return Launch(shown=argv, env=env, job=job_spec(job_id, argv, env, ttl_s, dep.client_cpus))
 
+    async def probe(
+        self, link: Link, root: str, job_id: str, ttl_s: int, dep: Deployment, argv: list[str], env: dict[str, str]
+    ) -> Launch:
+        return Launch(shown=argv, env=env, job=job_spec(job_id, argv, env, ttl_s))
+
     def ask(self, dep: Deployment, node: Node, root: str, argv: list[str], *, as_client: bool) -> str:
         return shlex.join([dep.python or node.python, *argv])
 

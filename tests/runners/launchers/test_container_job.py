@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from runners.engines.base import RankCommand
-from runners.launchers.docker import Look, container_job, container_name, server_argv
+from runners.launchers.docker import Docker, Look, container_job, container_name, server_argv
 from runners.nodes import jobs
 from runners.nodes.jobs import JobStatus
 from runners.nodes.link import Link, NodeError, open_link
@@ -230,6 +230,16 @@ async def test_a_container_that_cannot_be_removed_is_said_and_tried_again(box: B
     (box.engine / "down").unlink()
     await jobs.stop(box.link, "box", 1)
     assert box.containers == []
+
+
+async def test_a_probe_runs_in_a_container_where_the_node_has_no_interpreter(box: Box) -> None:
+    for python, program in ((sys.executable, sys.executable), ("/no/such/python", "docker")):
+        argv = [python, "-u", "-c", "print(1)", "url"]
+        launch = await Docker().probe(box.link, str(box.root), "p", 60, DEP, argv, {"A": "b"})
+        assert launch.shown[0] == program
+        assert launch.shown[-4:] == argv[1:]
+        assert launch.env == {"A": "b"}
+    assert launch.job.argv[-4:] == argv[1:]
 
 
 async def test_the_oom_kill_is_told(box: Box) -> None:
