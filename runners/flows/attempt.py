@@ -126,6 +126,7 @@ class AttemptFlow:
                 self.reasons.append(
                     Reason("NODE_LOST", f"the load client on {self.node.name} is gone without an exit code")
                 )
+                await self._stop_client(feed)  # what it had started may still load the server
                 return
             if time.time() > deadline:
                 self.reasons.append(await self._late(feed))
