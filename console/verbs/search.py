@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from console.verbs import NEGATIVE, Place, number, out, print_table, run_async, say, session_of
+from store.text import plain
 
 if TYPE_CHECKING:
+    from runners.session import Session
     from runners.spec import Inventory
+
+TELL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +59,32 @@ async def _search(inventory: Inventory, request: SearchRequest, *, as_json: bool
             f"search {run_id}: {case.name} up to concurrency {search.max_concurrency} in steps of {search.step}, "
             f"refined to {search.refine}, {search.repeats} repeats each; results in {inventory.results_path / run_id}"
         )
-        code = await follow(session, run_id, as_json=as_json)
+        teller = asyncio.create_task(_tell(session, run_id))
+        try:
+            code = await follow(session, run_id, as_json=as_json)
+        finally:
+            teller.cancel()
         met = (await session.sql(f"select within_slo from points where run_id = '{run_id}'")).rows
     known = [within for (within,) in met if within is not None]
     return NEGATIVE if code == 0 and known and not any(known) else code
+
+
+async def _tell(session: Session, run_id: str) -> None:
+    """Say each point once it is settled. An owner that is gone is `follow`'s to report."""
+    from store.errors import StoreError
+
+    told = 0
+    while True:
+        with contextlib.suppress(StoreError):
+            rows = await session.sql(
+                "select concurrency, outcome, output_tps, input_tps, detail from points "
+                f"where run_id = '{run_id}' and outcome is not null order by \"ordinal\""
+            )
+            for c, outcome, output, prompt, detail in rows.rows[told:]:
+                rates = f"{number(output)} out tok/s, {number(prompt)} in tok/s"
+                say(f"point C {c}: {outcome}, {rates}" + plain(f"; {detail}" if detail else ""))
+            told = len(rows.rows)
+        await asyncio.sleep(TELL_S)
 
 
 def print_search(document: dict[str, Any]) -> None:
