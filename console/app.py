@@ -24,6 +24,7 @@ from screens.home import HomeScreen
 from screens.jobs import JobsScreen
 from screens.live import LiveScreen
 from screens.node import NodeScreen
+from screens.profile import ProfileScreen
 from screens.run import RunScreen
 from screens.runs import RunsScreen
 from screens.widgets.text import clean
@@ -63,8 +64,13 @@ class TwinrailApp(App[int]):
 
     def on_mount(self) -> None:
         self._handle_signals()
+        self.open_screens()
+
+    def open_screens(self) -> None:
+        """Install the screens and show the first."""
         for screen in SCREENS:
             self.install_screen(screen(self.view), screen.PLACE)
+        self.install_screen(ProfileScreen(self.view), ProfileScreen.PLACE)
         self.push_screen("home")
 
     def _handle_signals(self) -> None:
@@ -105,6 +111,12 @@ class TwinrailApp(App[int]):
             own = [b for b in self.BINDINGS if isinstance(b, Binding)]
             self.push_screen(HelpScreen(own, self.screen))
 
+    def action_open_trace(self) -> None:
+        """The profile screen, asking for a path."""
+        profile = self.get_screen(ProfileScreen.PLACE, ProfileScreen)
+        self.action_go(ProfileScreen.PLACE)
+        self.call_after_refresh(profile.action_open)
+
     def action_theme(self) -> None:
         names = [t.name for t in THEMES]
         self.theme = names[(names.index(self.theme) + 1) % len(names)] if self.theme in names else names[0]
@@ -132,6 +144,8 @@ class TwinrailApp(App[int]):
         """What makes sense on every screen."""
         for key, place in self.view.places:
             yield Command(f"go: {place}", f"also {key}", partial(self.action_go, place))
+        yield Command("open a trace", "where the time goes; no node needed", self.action_open_trace)
+        yield Command("go: profile", "the trace opened last", partial(self.action_go, ProfileScreen.PLACE))
         yield Command("view: other colours", "dark, light, high contrast", self.action_theme)
         yield Command("help", "all keys of this screen", self.action_help)
         if not self.session.owner.alive:

@@ -271,8 +271,15 @@ def analyze(
     html: Annotated[Path | None, typer.Option(help="write the report as one HTML file too")] = None,
     perfetto: Annotated[Path | None, typer.Option(help="write the window as a trace for Perfetto")] = None,
     columns: Annotated[bool, typer.Option(help="keep columnar files beside large traces")] = True,
+    tui: Annotated[
+        bool, typer.Option("--tui", help="on screen: bars, tables and a timeline down to the events")
+    ] = False,
 ) -> None:
     """Analyse torch traces or nsys exports offline: where the time goes, in parts that add up."""
+    if tui:
+        from console.profile_app import show_profile
+
+        _leave(show_profile(files))
     from console.analyze import analyze as analyze_files
 
     _leave(

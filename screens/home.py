@@ -38,6 +38,7 @@ class HomeScreen(ConsoleScreen):
         Binding("x", "mark", "mark a case, to start several"),
         Binding("u", "up", "bring the deployment up"),
         Binding("d", "down", "take the deployment down"),
+        Binding("o", "app.open_trace", "open a trace: where the time goes, no node needed"),
     ]
 
     def __init__(self, view: View) -> None:
