@@ -93,6 +93,8 @@ if [ -n "$stopping" ] || [ "$code" != 0 ]; then
   case $(tail -c 4000 stderr) in
     *'already in use'*)
       say "a container called $name is there and is not this job's. Look: $engine logs $name; remove: $engine rm -f $name" ;;
+    *rlimit* | *memlock*)
+      say "$engine may not lift limits without root, and RDMA needs memlock: set become = \"sudo -n\" for this node" ;;
     *'could not select device driver'*)
       say "$engine cannot give GPUs to a container: install the NVIDIA container toolkit, then restart $engine" ;;
   esac

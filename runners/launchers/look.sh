@@ -7,9 +7,13 @@ if ! command -v "$engine" >/dev/null 2>&1; then
 else
   said=$(timeout -k 2 20 "$engine" image inspect -f '{{.Id}}{{range .RepoDigests}} {{.}}{{end}}' "$image" 2>&1)
   code=$?
-  podman=$(timeout -k 2 20 "$engine" info --format '{{.Version.Version}}' 2>/dev/null) && echo "podman $podman"
   said=$(printf '%s' "$said" | tr '\n' ' ')
-  if [ $code = 0 ]; then echo "image $said"; else echo "refused $code $said"; fi
+  if [ $code = 0 ]; then
+    echo "image $said"
+    podman=$(timeout -k 2 10 "$engine" info --format '{{.Version.Version}}' 2>/dev/null) && echo "podman $podman"
+  else
+    echo "refused $code $said"
+  fi
 fi
 for path in "$@"; do [ -e "$path" ] || echo "missing $path"; done
 has() { [ ! -e "$1" ] || echo "device $1"; }
