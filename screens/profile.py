@@ -20,23 +20,15 @@ from screens.base import Command, ConsoleScreen
 from screens.data import View
 from screens.dialogs import Ask, Reader
 from screens.profile_events import EventsScreen, heading
+from screens.profile_pages import KEYS, PAGES, Choice, arrange, fill, pages
 from screens.profile_rows import (
-    COLLECTIVES,
     COLUMNS,
-    KERNELS,
-    METRIC_WORDS,
     METRICS,
     SORTS,
-    STRAGGLERS,
     bar_rows,
-    collective_rows,
-    family_columns,
-    family_rows,
-    kernel_rows,
     letter,
     part_lines,
     problem_lines,
-    question_lines,
     rank_name,
     state_bar,
 )
@@ -47,13 +39,6 @@ from screens.widgets.table import Table
 from screens.widgets.text import Line, Span, clean, line, span_s
 from screens.widgets.timeline_lanes import Lanes, Timeline, Window
 
-PAGES = {
-    "families": "#families",
-    "kernels": "#kernels",
-    "collectives": "#comm",
-    "questions": "#questions",
-    "text": "#text",
-}
 HOLD_S = 0.05  # keys held down ask once, not once a key
 
 
@@ -67,7 +52,7 @@ class ProfileScreen(ConsoleScreen):
         Binding("escape", "cancel", "stop reading"),
         Binding("f", "page('families')", "families by file, kind of step or step"),
         Binding("n", "page('names')", "kernels by name"),
-        Binding("c", "page('collectives')", "collectives, and who arrives last"),
+        Binding("c", "page('comm')", "collectives, and who arrives last"),
         Binding("a", "page('answers')", "the ten questions, answered"),
         Binding("d", "page('details')", "the whole report: host, calls, chains, gaps"),
         Binding("s", "sort", "kernels by total, count or mean"),
@@ -78,14 +63,13 @@ class ProfileScreen(ConsoleScreen):
         Binding("p", "problems", "problems and unmatched kernels"),
     ]
 
-    page, sort, metric, columns = "families", SORTS[0], METRICS[0], COLUMNS[0]
-    first = 0
     big: Widget | None = None
 
     def __init__(self, view: View, files: tuple[Path, ...] = ()) -> None:
         super().__init__(view)
         self.files = files
         self.profile: Profile | None = None
+        self.choice = Choice()
         self._reading = False
         self._began = 0.0
         self._told = ""
@@ -94,26 +78,12 @@ class ProfileScreen(ConsoleScreen):
 
     def body(self) -> ComposeResult:
         yield TextPanel("profile", ident="work")
-        yield StackBars("where each rank's time went   enter reads", key="at", ident="bars")
-        yield Table("families", (), key="name", ident="families", empty="nothing was measured")
-        yield Table("kernels", KERNELS, key="id", ident="kernels", empty="no kernel was measured")
-        with Horizontal(id="comm"):
-            yield Table("collectives", COLLECTIVES, key="id", ident="collectives", empty="no communication was found")
-            yield Table(
-                "who arrives last",
-                STRAGGLERS,
-                key="file",
-                ident="stragglers",
-                empty="needs two ranks with collectives that match",
-            )
-        yield TextPanel("the ten questions", ident="questions")
-        yield TextPanel("report", ident="text")
+        yield StackBars("wall clock of each rank, %; wait is part of comm   enter reads", key="at", ident="bars")
+        yield from pages()
         yield Timeline("timeline", ident="timeline")
         yield Bar(ident="state")
 
     def on_mount(self) -> None:
-        self.query_one("#collectives").styles.width = "3fr"
-        self.query_one("#stragglers").styles.width = "2fr"
         self.set_interval(0.5, self._tell)
         if self.files:
             self.read(self.files)
@@ -190,7 +160,7 @@ class ProfileScreen(ConsoleScreen):
     def _show_profile(self, profile: Profile) -> None:
         self.profile = self.snapshot = profile
         if len(profile.tables["files"]) == 1 and profile.tables["kinds"]:
-            self.columns = "kinds"
+            self.choice.columns = "kinds"
         self.query_one("#bars", StackBars).show(bar_rows(profile.report))
         self.query_one(Timeline).reset(profile.span_ns, profile.families, [letter(f) for f in profile.families])
         self._place_panels()
@@ -199,32 +169,11 @@ class ProfileScreen(ConsoleScreen):
     # --- showing
 
     def apply(self, snapshot: Profile) -> None:
-        report = snapshot.report
-        self.query_one("#state", Bar).show(state_bar(report, self.size.width >= 100))
-        columns = self._columns(snapshot)
-        self.first = min(self.first, max(len(columns) - 1, 0))
-        families = self.query_one("#families", Table)
-        families.columns = family_columns(columns, self.first, self.metric)
-        of = (
-            f"{len(columns)} {self.columns}"
-            if self.first == 0
-            else f"{self.columns} from {self.first + 1} of {len(columns)}"
-        )
-        families.title = f"families, {METRIC_WORDS[self.metric]} (m)   by {of} (v)"
-        families.show(family_rows(columns, snapshot.families, self.metric))
-        kernels = self.query_one("#kernels", Table)
-        kernels.title = f"kernels by {self.sort.removesuffix('_ns')} (s)   enter lists the events"
-        kernels.show(kernel_rows(report, self.sort))
-        self.query_one("#collectives", Table).show(collective_rows(report))
-        self.query_one("#stragglers", Table).show(list(report["stragglers"]))
-        self.query_one("#questions", TextPanel).show(question_lines(report))
-        self.query_one("#text", TextPanel).show(tuple(line(clean(t, 400)) for t in snapshot.text.splitlines()))
+        wide = self.size.width >= 100
+        self.query_one("#state", Bar).show(state_bar(snapshot.report, wide))
+        fill(self, snapshot, self.choice, self._chosen())
         timeline = self.query_one(Timeline)
-        timeline.title = f"timeline   {snapshot.clock}" if snapshot.clock and self.size.width >= 100 else "timeline"
-
-    def _columns(self, profile: Profile) -> list[dict[str, object]]:
-        found = profile.tables[self.columns]
-        return found[self._chosen()] if self.columns == "steps" else found
+        timeline.title = f"timeline   {snapshot.clock}" if snapshot.clock and wide else "timeline"
 
     def _chosen(self) -> int:
         row = self.query_one("#bars", Table).row
@@ -251,7 +200,8 @@ class ProfileScreen(ConsoleScreen):
                 rest = room - lines["#bars"]
                 cells = self.query_one(Timeline).data
                 lines["#timeline"] = max(min(rest // 2, len(cells.rows) + 3 if cells else rest), 4)
-                lines[PAGES[self.page]] = rest - lines["#timeline"]
+                lines[PAGES[self.choice.page]] = rest - lines["#timeline"]
+        arrange(self, width, lines["#comm"])
         for ident, n in lines.items():
             self.height_of(self.query_one(ident), n)
 
@@ -263,11 +213,11 @@ class ProfileScreen(ConsoleScreen):
         if self.profile is not None:
             ranks = len(self.profile.report["ranks"])
             spans.append((f"   {ranks} rank{'s'[: ranks != 1]}   ", "dim"))
-            for key, page in zip("fncad", PAGES, strict=True):
+            for key, page in zip(KEYS, PAGES, strict=True):
                 name = f" {page}  " if self.size.width >= 110 else " "
                 spans += [
-                    (key, "accent" if page != self.page else "found"),
-                    (name, "strong" if page == self.page else "dim"),
+                    (key, "accent" if page != self.choice.page else "found"),
+                    (name, "strong" if page == self.choice.page else "dim"),
                 ]
         return self.heading(spans)
 
@@ -324,7 +274,7 @@ class ProfileScreen(ConsoleScreen):
 
     @on(Table.Moved, "#bars")
     def _other_rank(self) -> None:
-        if self.columns == "steps":
+        if self.choice.columns == "steps":
             self.show()
 
     def list_events(
@@ -391,7 +341,7 @@ class ProfileScreen(ConsoleScreen):
             self.read(self.files)
 
     def action_page(self, page: str) -> None:
-        self.page = page
+        self.choice.page = page
         self.big = None
         self.show()
         if self.profile is not None:
@@ -399,19 +349,20 @@ class ProfileScreen(ConsoleScreen):
             (target if isinstance(target, Panel) else self.query_one("#collectives")).focus()
 
     def action_sort(self) -> None:
-        self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
+        self.choice.next("sort", SORTS)
         self.show()
 
     def action_metric(self) -> None:
-        self.metric = METRICS[(METRICS.index(self.metric) + 1) % len(METRICS)]
+        self.choice.next("metric", METRICS)
         self.show()
 
     def action_columns(self) -> None:
-        self.columns, self.first = COLUMNS[(COLUMNS.index(self.columns) + 1) % len(COLUMNS)], 0
+        self.choice.next("columns", COLUMNS)
+        self.choice.first = 0
         self.show()
 
     def action_shift(self, by: int) -> None:
-        self.first = max(self.first + by, 0)
+        self.choice.first = max(self.choice.first + by, 0)
         self.show()
 
     def action_problems(self) -> None:

@@ -9,7 +9,7 @@ from screens.data import Row
 from screens.widgets.bars import Ends
 from screens.widgets.stackbar import Part
 from screens.widgets.table import Column
-from screens.widgets.text import NONE, Line, Span, clean, line, num
+from screens.widgets.text import NONE, Line, Span, clean, line, num, short
 from screens.widgets.timeline_lanes import length
 
 Report = dict[str, Any]
@@ -188,7 +188,7 @@ def collective_rows(report: Report) -> list[Row]:
     """Matched over the ranks first, then as each rank saw them."""
     rows: list[Row] = [
         {
-            "who": "all ranks",
+            "who": "all",
             "operation": row["operation"],
             "group": row["group"],
             "bytes": row["bytes"],
@@ -225,11 +225,11 @@ def _ns(key: str) -> Callable[[Row], Span]:
 
 
 COLLECTIVES: Final = (
-    Column("who", 10, lambda r: (r["who"], "strong" if r["at"] is None else "dim")),
-    Column("operation", 14, lambda r: (clean(r["operation"], 30), "")),
+    Column("who", 7, lambda r: (r["who"], "strong" if r["at"] is None else "dim")),
+    Column("operation", 12, lambda r: (clean(r["operation"], 30), "")),
     Column("group", 8, lambda r: (clean(r["group"] or NONE, 30), "dim"), keep=3),
-    Column("bytes", 11, lambda r: (num(r["bytes"]), ""), ">", keep=4),
-    Column("count", 6, lambda r: (num(r["count"]), ""), ">"),
+    Column("bytes", 6, lambda r: (short(r["bytes"]), ""), ">", keep=4),
+    Column("count", 5, lambda r: (short(r["count"]), ""), ">"),
     Column("mean", 9, _ns("mean"), ">", keep=5),
     Column("exposed", 9, _ns("exposed"), ">", keep=7),
     Column("waiting", 9, _ns("wait"), ">", keep=8),
@@ -237,8 +237,8 @@ COLLECTIVES: Final = (
 )
 
 STRAGGLERS: Final = (
-    Column("last to arrive", 14, lambda r: (f"rank {r['rank']}", "")),
-    Column("last", 10, lambda r: (f"{r['last']}/{r['collectives']}", ""), ">"),
+    Column("who", 7, lambda r: (f"rank {r['rank']}", "")),
+    Column("last", 9, lambda r: (f"{r['last']}/{r['collectives']}", ""), ">"),
     Column("%", 5, lambda r: (num(100 * r["share"], 1), "strong"), ">"),
     Column("late", 9, _ns("median_late_ns"), ">", keep=7),
     Column("", 9, lambda r: ("▲ always", "warn") if r["fixed"] else ("at times", "dim"), keep=6),

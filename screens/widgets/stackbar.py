@@ -46,7 +46,7 @@ class StackBars(Table):
         )
         lines = [line((head, "dim"), (" %", "dim"))]
         legend = self._legend(data, width)
-        bars = self._rows_shown = max(min(len(data), height - 1 - min(len(legend), 2)), 1)
+        bars = self._rows_shown = max(min(len(data), height - 1 - (height > 3)), 1)
         self._top = min(max(self._top, self.cursor - bars + 1, 0), self.cursor, max(len(data) - bars, 0))
         for i, row in enumerate(data[self._top : self._top + bars], self._top):
             here = i == self.cursor

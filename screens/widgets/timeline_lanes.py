@@ -99,7 +99,7 @@ class Timeline(Panel[Lanes]):
         room = max(5 * (end_ns - start_ns), LEAST_NS)
         middle = (start_ns + end_ns) // 2
         self._place(middle - room, middle + room)
-        self.cell = self._cells() // 2
+        self.cell = min((middle - self.start_ns) * self._cells() // (self.end_ns - self.start_ns), self._cells() - 1)
         rows = self.data.rows if self.data else ()
         for i, row in enumerate(rows):
             if row["rank"] == rank and row["name"] == name:

@@ -1,0 +1,105 @@
+"""The pages of the profile screen between the bars and the timeline: what they are, and what fills them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from textual.app import ComposeResult
+from textual.containers import Horizontal
+from textual.screen import Screen
+
+from runners.profiles import Profile
+from screens.profile_rows import (
+    COLLECTIVES,
+    COLUMNS,
+    KERNELS,
+    METRIC_WORDS,
+    METRICS,
+    SORTS,
+    STRAGGLERS,
+    collective_rows,
+    family_columns,
+    family_rows,
+    kernel_rows,
+    question_lines,
+)
+from screens.widgets.bars import TextPanel
+from screens.widgets.table import Table
+from screens.widgets.text import clean, line
+
+PAGES: Final = {
+    "families": "#families",
+    "names": "#kernels",
+    "comm": "#comm",
+    "answers": "#questions",
+    "details": "#text",
+}
+KEYS: Final = "fncad"
+"""The key of each page, in their order."""
+
+SIDE_BY_SIDE: Final = 110
+_STRAGGLERS_WIDTH: Final = 46
+
+
+@dataclass
+class Choice:
+    """What the operator wants to see. first: the first column shown of the families."""
+
+    page: str = "families"
+    sort: str = SORTS[0]
+    metric: str = METRICS[0]
+    columns: str = COLUMNS[0]
+    first: int = 0
+
+    def next(self, what: str, of: tuple[str, ...]) -> None:
+        """The value after the one at hand."""
+        setattr(self, what, of[(of.index(getattr(self, what)) + 1) % len(of)])
+
+
+def pages() -> ComposeResult:
+    """The widgets."""
+    yield Table("families", (), key="name", ident="families", empty="nothing was measured")
+    yield Table("kernels", KERNELS, key="id", ident="kernels", empty="no kernel was measured")
+    with Horizontal(id="comm"):
+        yield Table("collectives", COLLECTIVES, key="id", ident="collectives", empty="no communication was found")
+        yield Table(
+            "who arrives last",
+            STRAGGLERS,
+            key="id",
+            ident="stragglers",
+            empty="needs two ranks or more whose collectives match",
+        )
+    yield TextPanel("the ten questions", ident="questions")
+    yield TextPanel("report", ident="text")
+
+
+def arrange(screen: Screen[Any], width: int, height: int) -> None:
+    """Collectives and stragglers beside each other where there is room, else one below the other."""
+    wide = width >= SIDE_BY_SIDE
+    comm = screen.query_one("#comm")
+    collectives, stragglers = screen.query_one("#collectives"), screen.query_one("#stragglers")
+    comm.styles.layout = "horizontal" if wide else "vertical"
+    stragglers.styles.width = _STRAGGLERS_WIDTH if wide else "1fr"
+    collectives.styles.height = height if wide else max(height * 3 // 5, 2)
+    stragglers.styles.height = height if wide else max(height - height * 3 // 5, 2)
+
+
+def fill(screen: Screen[Any], profile: Profile, choice: Choice, rank: int) -> None:
+    """Put a profile on the pages; steps are those of the rank at that position."""
+    report = profile.report
+    found = profile.tables[choice.columns]
+    columns: list[dict[str, Any]] = found[rank] if choice.columns == "steps" else found
+    choice.first = min(choice.first, max(len(columns) - 1, 0))
+    families = screen.query_one("#families", Table)
+    families.columns = family_columns(columns, choice.first, choice.metric)
+    of = f"{len(columns)} {choice.columns}" + (f", from {choice.first + 1}" if choice.first else "")
+    families.title = f"families, {METRIC_WORDS[choice.metric]} (m)   by {of} (v)"
+    families.show(family_rows(columns, profile.families, choice.metric))
+    kernels = screen.query_one("#kernels", Table)
+    kernels.title = f"kernels by {choice.sort.removesuffix('_ns')} (s)   enter lists the events"
+    kernels.show(kernel_rows(report, choice.sort))
+    screen.query_one("#collectives", Table).show(collective_rows(report))
+    screen.query_one("#stragglers", Table).show([row | {"id": i} for i, row in enumerate(report["stragglers"])])
+    screen.query_one("#questions", TextPanel).show(question_lines(report))
+    screen.query_one("#text", TextPanel).show(tuple(line(clean(t, 400)) for t in profile.text.splitlines()))
