@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from runners.spec import Inventory
 
 TELL_S = 1.0
+MAX_DETAIL = 160  # characters of a detail that a line ends with; the whole stands beside its point
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ async def _tell(session: Session, run_id: str) -> None:
             )
             for c, outcome, output, prompt, detail in rows.rows[told:]:
                 rates = f"{number(output)} out tok/s, {number(prompt)} in tok/s"
-                say(f"point C {c}: {outcome}, {rates}" + plain(f"; {detail}" if detail else ""))
+                say(f"point C {c}: {outcome}, {rates}" + plain(_after(detail)))
             told = len(rows.rows)
         await asyncio.sleep(TELL_S)
 
@@ -103,7 +104,10 @@ def print_search(document: dict[str, Any]) -> None:
 
 
 def _after(detail: str | None) -> str:
-    return f": {detail}" if detail else ""
+    """A detail as the end of a line: its beginning, when a crash has much to say."""
+    if not detail:
+        return ""
+    return f": {detail}" if len(detail) <= MAX_DETAIL else f": {detail[:MAX_DETAIL]} …"
 
 
 def _row(point: dict[str, Any]) -> list[str]:
