@@ -279,7 +279,9 @@ def analyze(
     if tui:
         from console.profile_app import show_profile
 
-        _leave(show_profile(files))
+        if as_json or window or diff or html or perfetto:
+            raise typer.BadParameter("--tui goes without --json, --window, --diff, --html and --perfetto")
+        _leave(show_profile(files, families, columns=columns))
     from console.analyze import analyze as analyze_files
 
     _leave(

@@ -140,15 +140,23 @@ class _Worker:
                 os.killpg(self._process.pid, signal.SIGKILL)
 
 
-async def open_profile(files: Sequence[Path], progress: Progress = lambda done, of, file: None) -> Profile:
+async def open_profile(
+    files: Sequence[Path],
+    progress: Progress = lambda done, of, file: None,
+    *,
+    families: Path | None = None,
+    columns: bool = True,
+) -> Profile:
     """Analyse captures (or folders of them) in a process of their own. Files that cannot be used are sentences in
-    `report["problems"]`. Cancelling ends the process. Raises ProfileError when there is nothing to show at all."""
+    `report["problems"]`. families: a file of the user's own family rules; columns: keep columnar files beside big
+    traces. Cancelling ends the process. Raises ProfileError when there is nothing to show at all."""
     missing = [str(file) for file in files if not file.exists()]
     if missing or not files:
         raise ProfileError(f"no such file: {', '.join(missing)}" if missing else "no file given")
     worker = await _Worker.start()
     try:
-        await worker.send({"files": [str(file.absolute()) for file in files]})
+        asked = {"files": [str(file) for file in files], "columns": columns}
+        await worker.send(asked | {"families": str(families) if families else None})
         while "done" in (said := await worker.next()):
             progress(said["done"], said["of"], said["file"])
     except BaseException:

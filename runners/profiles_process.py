@@ -19,7 +19,7 @@ import numpy as np
 import orjson
 
 from store.analysis.compare import scenario
-from store.analysis.families import FAMILIES
+from store.analysis.families import FAMILIES, read_rules
 from store.analysis.ingest import expand
 from store.analysis.lanes import events_of, lanes
 from store.analysis.rank import RankView
@@ -51,10 +51,10 @@ def frame(value: Any) -> bytes:
 class Captures:
     """The files of one profile: their report at once, their timelines when they are first asked for."""
 
-    def __init__(self, files: list[Path], say: Any) -> None:
+    def __init__(self, files: list[Path], options: Options, say: Any) -> None:
         self.files = files
         self._say = say
-        self._options = Options(columns=True)
+        self._options = options
         self._views: list[RankView] | None = None
         self.reports: list[FileReport] = []
         self.report: dict[str, Any] = {}
@@ -215,12 +215,14 @@ def main() -> int:
         sys.stdout.buffer.write(frame(value))
         sys.stdout.buffer.flush()
 
+    first = asked.get()
     try:
-        files = list(expand([Path(name) for name in asked.get()["files"]]))[:MAX_FILES]
-    except OSError as error:
+        files = list(expand([Path(name) for name in first["files"]]))[:MAX_FILES]
+        rules = read_rules(Path(first["families"]).read_text("utf-8").splitlines()) if first["families"] else ()
+    except (OSError, ValueError) as error:
         say({"failed": str(error)})
         return 1
-    captures = Captures(files, say)
+    captures = Captures(files, Options(tuple(rules), columns=first["columns"]), say)
     say({"profile": captures.analyse(), "families": list(FAMILIES)})
     while True:
         ask = asked.get()

@@ -65,9 +65,12 @@ class ProfileScreen(ConsoleScreen):
 
     big: Widget | None = None
 
-    def __init__(self, view: View, files: tuple[Path, ...] = ()) -> None:
+    def __init__(
+        self, view: View, files: tuple[Path, ...] = (), families: Path | None = None, *, columns: bool = True
+    ) -> None:
         super().__init__(view)
         self.files = files
+        self._opened = partial(open_profile, families=families, columns=columns)
         self.profile: Profile | None = None
         self.choice = Choice()
         self._reading = False
@@ -115,7 +118,7 @@ class ProfileScreen(ConsoleScreen):
 
     async def _read(self) -> None:
         try:
-            profile = await open_profile(self.files, self._progress)
+            profile = await self._opened(self.files, self._progress)
         except ProfileError as e:
             self._told = clean(e, 600)
         except OSError as e:

@@ -12,6 +12,7 @@ from textual.screen import Screen
 from runners.profiles import Profile
 from screens.profile_rows import (
     COLLECTIVES,
+    COLUMN_WORDS,
     COLUMNS,
     KERNELS,
     METRIC_WORDS,
@@ -93,7 +94,7 @@ def fill(screen: Screen[Any], profile: Profile, choice: Choice, rank: int) -> No
     choice.first = min(choice.first, max(len(columns) - 1, 0))
     families = screen.query_one("#families", Table)
     families.columns = family_columns(columns, choice.first, choice.metric)
-    of = f"{len(columns)} {choice.columns}" + (f", from {choice.first + 1}" if choice.first else "")
+    of = COLUMN_WORDS[choice.columns] + (f", {choice.first + 1} of {len(columns)}" if len(columns) > 1 else "")
     families.title = f"families, {METRIC_WORDS[choice.metric]} (m)   by {of} (v)"
     families.show(family_rows(columns, profile.families, choice.metric))
     kernels = screen.query_one("#kernels", Table)

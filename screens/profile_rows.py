@@ -36,7 +36,8 @@ METRIC_WORDS: Final = {
     "device_share": "% of summed device time",
     "ns_per_token": "device time per token",
 }
-COLUMNS: Final = ("files", "kinds", "steps")
+COLUMN_WORDS: Final = {"files": "file", "kinds": "kind of step", "steps": "step of the chosen rank"}
+COLUMNS: Final = tuple(COLUMN_WORDS)
 
 
 def letter(family: str) -> Span:

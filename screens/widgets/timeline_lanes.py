@@ -156,7 +156,8 @@ class Timeline(Panel[Lanes]):
         each = (window.end_ns - window.start_ns) / window.width
         what = "gap" if family < 0 else f"mostly {self.names[family]}, busy {100 * share:.1f} %"
         where = f"{row['title']} at {at(begin, window.end_ns - window.start_ns)}, {length(each)} a cell: "
-        return line(" ", (where, "dim"), (what, "strong"), ("   +/- zoom  0 all  enter events", "dim"))
+        keys = "   +/- zoom  0 all  enter events" if self.size.width >= 100 else ""
+        return line(" ", (where, "dim"), (what, "strong"), (keys, "dim"))
 
     def side_title(self) -> Line:
         rows = len(self.data.rows) if self.data else 0
