@@ -29,6 +29,7 @@ state() { # of the container: true (runs), false, gone, or unknown when the engi
     *) echo unknown ;;
   esac
 }
+# coreutils' head takes not a byte more than it is asked for, and cat writes what it reads at once
 follow() { # its output into the job's files; a client of ours may be killed, then from the byte on that is not there yet
   trap '' TERM INT HUP
   while :; do

@@ -94,9 +94,10 @@ async def until(check: Callable[[], bool], seconds: float = 15.0) -> None:
 
 
 @pytest.fixture
-async def box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Box]:
+async def box(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Box]:
+    """On a node whose sh is the one that the test is parametrised with."""
     tools, engine = tmp_path / "tools", tmp_path / "engine"
-    monkeypatch.setenv("PATH", bare_path(tools, "/bin/sh"))
+    monkeypatch.setenv("PATH", bare_path(tools, getattr(request, "param", "/bin/sh")))
     monkeypatch.setenv("FAKE_ENGINE", str(engine))
     engine.mkdir()
     docker = tools / "docker"
@@ -122,6 +123,7 @@ async def test_output_exit_code_and_nothing_left(box: Box) -> None:
     assert "a-secret" not in (box.folder / "cmd").read_text()
 
 
+@pytest.mark.parametrize("box", ["/bin/sh", "/bin/bash --posix"], indirect=True)
 async def test_stop_lets_the_server_have_its_last_word(box: Box) -> None:
     await box.start()
     await box.up()
@@ -138,6 +140,7 @@ async def test_a_server_that_does_not_listen_is_killed(box: Box) -> None:
     assert box.containers == []
 
 
+@pytest.mark.parametrize("box", ["/bin/sh", "/bin/bash --posix"], indirect=True)
 async def test_killed_clients_cost_nothing(box: Box) -> None:
     await box.start()
     await box.up()
