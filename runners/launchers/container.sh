@@ -136,5 +136,6 @@ esac
 if [ "$("$engine" inspect -f '{{.State.OOMKilled}}' "$cid" 2>/dev/null)" = true ]; then
   say "oom-kill: the kernel ended a process of container $name for want of memory ($engine inspect: OOMKilled)"
 fi
+rm -f followed
 remove
 exit "$code"

@@ -120,6 +120,7 @@ async def test_output_exit_code_and_nothing_left(box: Box) -> None:
     assert box.containers == []
     assert not list(box.folder.glob("undo*"))
     assert not (box.folder / "container.env").exists()
+    assert not (box.folder / "followed").exists()
     assert "a-secret" not in (box.folder / "cmd").read_text()
 
 
