@@ -78,9 +78,9 @@ class Profile:
         asked = {"rank": rank, "family": family, "name": name, "stream": stream, "start": start, "end": end}
         return Found(**await self._worker.ask({"ask": "events", **asked}))
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End the process behind it."""
-        self._worker.kill()
+        await self._worker.end()
 
 
 class _Worker:
@@ -134,10 +134,11 @@ class _Worker:
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             raise ProfileError(f"the analysis ended early ({how}); too little memory is the usual cause") from None
 
-    def kill(self) -> None:
+    async def end(self) -> None:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+        await self._process.wait()
 
 
 async def open_profile(
@@ -160,9 +161,10 @@ async def open_profile(
         while "done" in (said := await worker.next()):
             progress(said["done"], said["of"], said["file"])
     except BaseException:
-        worker.kill()
+        await worker.end()
         raise
     if "failed" in said:
+        await worker.end()
         raise ProfileError(said["failed"])
     return Profile(worker, said)
 

@@ -91,8 +91,9 @@ class ProfileScreen(ConsoleScreen):
         if self.files:
             self.read(self.files)
 
-    def on_unmount(self) -> None:
-        self._drop()
+    async def on_unmount(self) -> None:
+        if self.profile is not None:
+            await self.profile.close()
 
     async def refresh_data(self) -> None:
         """Nothing to ask: a capture does not change."""
@@ -113,7 +114,7 @@ class ProfileScreen(ConsoleScreen):
 
     def _drop(self) -> None:
         if self.profile is not None:
-            self.profile.close()
+            self.run_worker(self.profile.close(), group="close")
         self.profile = self.snapshot = self.big = None
 
     async def _read(self) -> None:
@@ -130,7 +131,7 @@ class ProfileScreen(ConsoleScreen):
             if profile.report["ranks"]:
                 self._show_profile(profile)
             else:
-                profile.close()
+                await profile.close()
                 self._told = "\n".join(
                     ["nothing could be analysed", *(clean(p, 400) for p in profile.report["problems"])]
                 )

@@ -262,7 +262,7 @@ async def test_the_device_row_holds_all_busy_time() -> None:
             busy = sum(row["share"]) * profile.span_ns / width
             assert busy == pytest.approx(rank["wall_ns"] - rank["idle_ns"], rel=0.001)
     finally:
-        profile.close()
+        await profile.close()
 
 
 def test_every_family_has_its_own_letter() -> None:
@@ -335,7 +335,7 @@ def _children() -> list[int]:
 
 async def test_a_process_that_dies_costs_a_sentence() -> None:
     profile = await open_profile([PREFILL])
-    profile.close()
+    await profile.close()
     with pytest.raises(ProfileError, match="ended early"):
         await profile.lanes(0, 1000, 10)
 
