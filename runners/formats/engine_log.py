@@ -5,10 +5,11 @@ A server's log is a mix: NCCL lines, torch tracebacks and kernel messages stand 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Final
 
-from runners.formats import nccl_errors, nccl_log, sglang_log, torch_log, vllm_log
+from runners.formats import nccl_errors, nccl_log, sglang_batches, sglang_log, torch_log, vllm_log
 from runners.formats.base import Event, Item, Kind, Row, columns
 from runners.formats.log_events import NAMES as LOG_EVENTS
 
@@ -19,24 +20,37 @@ _DIGITS: Final = b"0123456789"
 _MAX_DULL: Final = 20_000
 
 
+_MANY: Final = 1000  # lines looked at together
+
+
 def _no_row(_: str) -> None:
     """No fast way to a row."""
 
 
+def _no_rows(lines: Sequence[str]) -> list[Row | None]:
+    """No way to read many lines at once."""
+    return [None] * len(lines)
+
+
 def _items(
-    lines: Iterable[str], own: LineParser, mark: str = "\n", fast: Callable[[str], Row | None] = _no_row
+    lines: Iterable[str],
+    own: LineParser,
+    mark: str = "\n",
+    fast: Callable[[str], Row | None] = _no_row,
+    many: Callable[[Sequence[str]], list[Row | None]] = _no_rows,
 ) -> Iterator[Item]:
     """Items of a log. Lines that differ only in digits from one that held nothing are passed over.
 
     mark, fast  lines with the mark in them may be figures lines, for which there is a fast way
+    many        rows of those figures lines that can be read together
     """
     in_service = False
     waits: list[Event] = []
     dull: set[bytes] = set()
     nccl = nccl_log.parse_line
-    for line in lines:
-        if mark in line:
-            row = fast(line)
+    for line, ready in _with_rows(lines, many):
+        if ready is not None or mark in line:
+            row = fast(line) if ready is None else ready
             if row is not None:
                 if waits and row.get("generation_tps"):
                     waits = _resumed(waits)
@@ -67,6 +81,15 @@ def _items(
         yield item
 
 
+def _with_rows(
+    lines: Iterable[str], many: Callable[[Sequence[str]], list[Row | None]]
+) -> Iterator[tuple[str, Row | None]]:
+    """Each line with its row, if it was read together with others."""
+    source = iter(lines)
+    while chunk := list(islice(source, _MANY)):
+        yield from zip(chunk, many(chunk), strict=True)
+
+
 def _resumed(waits: list[Event]) -> list[Event]:
     """Tokens flow again: it was a long pause (a profile being written), no hang."""
     for wait in waits:
@@ -81,7 +104,7 @@ def parse_vllm(lines: Iterable[str]) -> Iterator[Item]:
 
 def parse_sglang(lines: Iterable[str]) -> Iterator[Item]:
     """An SGLang server log."""
-    return _items(lines, sglang_log.parse_line, " batch", sglang_log.fast_row)
+    return _items(lines, sglang_log.parse_line, " batch", sglang_log.fast_row, sglang_batches.rows_of)
 
 
 def parse_nccl(lines: Iterable[str]) -> Iterator[Item]:

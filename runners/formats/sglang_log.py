@@ -25,7 +25,7 @@ _HEAD = re.compile(r"(Prefill|Decode) batch(?: ?\[(\d+)\])?[.,:]? ?")
 _OLD = re.compile(r"new fill batch\. |(?=#running-req: \d+, #token: )")
 
 # key -> (column, divide by 100)
-_KEYS: Final = {
+KEYS: Final = {
     "#new-seq": "new_seqs",
     "#seq": "new_seqs",
     "#new_token": "new_tokens",
@@ -63,14 +63,14 @@ _KEYS: Final = {
     "est. prefill TFLOPS/s": "tflops",
     "est. read BW": "read_bandwidth",
 }
-_INTS: Final = frozenset(column for key, column in _KEYS.items() if key.startswith("#") or column in {"mamba_slots"})
-_GRAPHS: Final = {"cuda graph", "cpu graph", "npu graph", "hip graph", "xpu graph", "musa graph"}
+_INTS: Final = frozenset(column for key, column in KEYS.items() if key.startswith("#") or column in {"mamba_slots"})
+GRAPHS: Final = {"cuda graph", "cpu graph", "npu graph", "hip graph", "xpu graph", "musa graph"}
 
 
 _NEEDED: Final = frozenset({"kv_usage", "generation_tps", "prompt_tps"})
 _DAMAGED: Final = ("", None)
 _EXTRA: Final = "extra "  # column prefix of a key that has none of its own
-_COLUMNS: Final = frozenset({*_KEYS.values(), "graph"})
+_COLUMNS: Final = frozenset({*KEYS.values(), "graph"})
 
 
 def _pair(part: str) -> tuple[str, Value]:
@@ -78,7 +78,7 @@ def _pair(part: str) -> tuple[str, Value]:
     key, colon, value = part.partition(": ")
     if not colon:
         return _DAMAGED
-    column = _KEYS.get(key)
+    column = KEYS.get(key)
     if column is not None:
         value = value.rstrip(",.")
         percent = value.endswith("%")
@@ -88,7 +88,7 @@ def _pair(part: str) -> tuple[str, Value]:
         if column in _INTS and not isinstance(found, int):
             return _DAMAGED
         return column, round(found / 100, 6) if percent else found
-    if key in _GRAPHS and value in ("True", "False"):
+    if key in GRAPHS and value in ("True", "False"):
         return "graph", (value == "True", key.split(" ")[0])
     return _EXTRA + key, cells.cell(value)
 
