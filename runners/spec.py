@@ -404,7 +404,8 @@ def _explain(error: ValidationError) -> str:
             near = difflib.get_close_matches(str(e["loc"][-1]), known, n=1)
             lines.append(f"unknown key {where}" + (f"; did you mean {near[0]!r}?" if near else ""))
         else:
-            lines.append(f"{where}: {e['msg']}" if where else e["msg"])
+            said = e["msg"].removeprefix("Value error, ")
+            lines.append(f"{where}: {said}" if where else said)
     return "; ".join(lines)
 
 

@@ -159,7 +159,7 @@ class RunFlow:
         await self.services.store.commit(gates)
         failed = [g for g in gates if g.status == "fail"]
         if failed and self.row.state == "planned":
-            said = "; ".join(f"{g.node} {g.name}: {g.detail}. {g.fix or ''}".strip() for g in failed)
+            said = "; ".join(f"{g.node} {g.name}: {(g.detail or '').rstrip('.')}. Next: {g.fix}" for g in failed)
             return "START_FAILED", f"check: {said}"
         return None
 
