@@ -49,6 +49,7 @@ WHOLE_NAME: Final = _rules(
         COMMUNICATION,
         r"deep_?ep::|\bep::(?:inter|intra)node|::ep::|hybrid_ep|mscclpp|nvshmem|rocshmem|trtllm_(?:mnnvl_)?all",
     ),
+    (COMMUNICATION, r"mori::(?:moe|collective|shmem)::"),
     (MOE, r"gemmtype\)[12356]\b|gemmtypee[12356]e|groupproblemshape|grouped_?gemm_?(?:kernel|contig|mask)|marlin_moe"),
 )
 """Rules for the whole text of a name."""
@@ -81,7 +82,7 @@ RULES: Final = _rules(
     ),
     (
         COMMUNICATION,
-        r"barrier_?(?:kernel|all)|(?<![a-z])ar_(?:fusion|residual|rms)|broadcast_kernel_p2p|^p2p_|moe_?all_?reduce",
+        r"barrier_?(?:kernel|all)|(?<![a-z])ar_(?:fusion|residual|rms|ll|sum)|(?<![a-z])(?:ag|ar|rs)_gfx|simple_pu(?:ll|sh)|remote_pu(?:ll|sh)|combine_reduce|(?<![a-z])rs_?ag(?:\d|_)|broadcast_kernel_p2p|^p2p_|moe_?all_?reduce",
     ),
     # -- the sparse attention's index, before attention and top-k
     (
@@ -92,36 +93,37 @@ RULES: Final = _rules(
         INDEXER,
         r"get_k_and_s|fast_?topk|(?:persistent|large_context|radix)_topk(?!_topp)|topk_indices_(?:to|offset)|sparse_index",
     ),
-    (INDEXER, r"index_?(?:score|q_|k_)(?!elect)|(?:nsa|dsa)_(?:topk|index|select)"),
+    (INDEXER, r"index_?(?:score|q_|k_)(?!elect)|(?:nsa|dsa)_(?:\w*logits|\w*topk|radix|index|select)|top_?k_?indices"),
     # -- moving KV blocks is copying; writing new ones is attention
+    (ATTENTION, r"dest_?ind(?:ex|ices)_\w*kv"),
     (
         MEMORY,
-        r"copy_(?:blocks|all|page|kv)|swap_blocks|transfer_kv|kv_transfer|transfer_kernel|gather_(?:and_maybe_dequant_)?cache",
+        r"copy_(?:blocks|all|page|kv)|swap_blocks|transfer_kv|kv_trans(?!pose)|sample_kv|transfer_kernel|gather_(?:and_maybe_dequant_)?cache",
     ),
     (MEMORY, r"(?:dequant\w*_and_)?gather_k(?:v)?_"),
     # -- what only prepares indices
     (
         OTHER,
-        r"slot_mapping|attn_metadata|page_table|req_to_token|block_table|to_ragged|compute_position|clamp_position|seq_?lens?_",
+        r"slot_mapping|attn_metadata|page_table|req_to_token|block_(?:table|meta)|to_ragged|window_info|attention\w*metadata|compute_position|clamp_position|seq_?lens?_",
     ),
     (
         OTHER,
         r"(?:alloc|assign)_(?:extend|decode|draft|req)|last_loc|prepare_(?:input|pos|prefill_input|eagle)|input_ids|next_token_ids",
     ),
     # -- linear attention, whose gates are no router's
-    (ATTENTION, r"delta_rule|gated_delta|gdn"),
+    (ATTENTION, r"delta_rule|gated_delta|gdn|(?<![a-z])gdr_|gdrkernel|qkvz(?!\w*(?:cat|split))|(?<![a-z])ssu(?![a-z])"),
     # -- mixture of experts
     (
         MOE,
-        r"moe(?!ga)|expert|router|routing|gating|grouped_?topk|top_?k_?(?:softmax|sigmoid|softplus)|group_?idx_and_topk|noaux_?tc|v3_topk",
+        r"moe(?!ga(?:\d|_|$))|expert|router|routing|gating|grouped_?topk|top_?k_?(?:softmax|sigmoid|softplus)|(?:softmax|sigmoid|softplus)_(?:bias_)?top_?k|group_?idx_and_topk|noaux_?tc|v3_topk",
     ),
     (
         MOE,
-        r"grouped_?(?:gemm|mm|matmul)|group_?gemm|gemm_?grouped|m_?grouped|ep_(?:scatter|gather)|matmul_ogs|bitmatrix|^_topk_(?:forward|backward)|topk_(?:ids|idx|weights)",
+        r"grouped_?(?:gemm|mm|matmul)|group_?gemm|(?<![a-z])t?gmm(?![a-z])|gemm_?grouped|m_?grouped|ep_(?:scatter|gather)|matmul_ogs|bitmatrix|^_topk_(?:forward|backward)|topk_(?:ids|idx|weights)",
     ),
     (
         MOE,
-        r"^bmm_|(?:pre|post)_reorder|expandinputrows|finalize_(?:matmul|kernelvec)|silu_and_mul_(?:masked_)?post_quant|shuffle_rows",
+        r"^bmm_|(?:pre|post)_reorder|expandinputrows|finalize_(?:matmul|kernelvec)|silu_and_mul_(?:masked_)?post_quant|shuffle_rows|source_?row|sparse_?mixer|sorted_(?:idx|token)",
     ),
     (
         MOE,
@@ -142,23 +144,23 @@ RULES: Final = _rules(
     ),
     (
         ATTENTION,
-        r"(?:prefill|decode)with(?:paged|ragged)|merge_?states?|(?<![a-z])m?mha(?![a-z])|sdpa|(?:^|_)pa_|splitkv|reduce_segments",
+        r"(?:prefill|decode)with(?:paged|ragged)|(?:^|_)att\d?_|token_(?:att|softmax)|bwd_d[qk]|dk_?dv|merge_?states?|(?<![a-z])m?mha(?![a-z])|sdpa|(?:^|_)pa_|splitkv|reduce_segments",
     ),
     (
         ATTENTION,
-        r"^_fwd_(?:grouped_)?kernel(?:_stage|_unified|$)|^_(?:bwd|attn_fwd|attn_bwd)_kernel|global_slots|softmax_?lse|cascade",
+        r"^_fwd_(?:grouped_)?kernel(?:_stage|_unified|_no_prompt|_alibi|$)|context_fwd|^_(?:bwd|attn_fwd|attn_bwd)_kernel|global_slots|softmax_?lse|cascade",
     ),
     (
         ATTENTION,
-        r"(?<![a-z])kda|recurrent|chunk_(?:fwd|scan|state|cumsum|local|scaled|kda|bwd|o)|state_passing",
+        r"(?<![a-z])kda|recurrent|chunk_?(?:fwd|scan|state|(?:gate_)?cumsum|local|scaled|kda|bwd|o)|state_(?:passing|scan)",
     ),
     (
         ATTENTION,
-        r"selective_(?:scan|state)|mamba|(?<![a-z])ss[dm]_|causal_conv|conv1d|lightning_att|linear_att|(?<![a-z])gla_|retention",
+        r"selective_(?:scan|state)|mamba|(?<![a-z])ss[dm]_|causal_conv|conv1d|lightning_att|linear_att|(?<![a-z])gla_|retention|rwkv|token_shift|based_(?:fwd|bwd)|deltaformer|dh0",
     ),
     (
         ATTENTION,
-        r"solve_tril|recompute_w_u|wy_(?:repr|fast)|bmm_chunk|(?<![a-z])(?:set|store|write|append|save)_(?:mla_)?kv",
+        r"solve_tril|merge_\d+x\d+|(?:initial|final|recurrent)_state|(?<![a-z])[kv]_update_|chunk(?:wise|ed)?_\w*(?:fwd|bwd)|recompute_w_u|wy_(?:repr|fast)|bmm_chunk|(?<![a-z])(?:set|store|write|append|save)_(?:mla_)?kv",
     ),
     # -- sampling that would look like a norm or a GEMM by name
     (
@@ -167,10 +169,10 @@ RULES: Final = _rules(
     ),
     (
         SAMPLING,
-        r"arg_?max|multinomial|rejection|logprob|build_tree|token_?bitmask|min_?p_|logits?_?(?:bias|process|soft|to|cap)|temperature|gumbel|speculative|verify_tree",
+        r"arg_?max|multinomial|top_p_|mask_logits|ngram|rejection|logprob|build_tree|token_?bitmask|min_?p_|logits?_?(?:bias|process|soft|to|cap)|temperature|gumbel|speculative|verify_tree",
     ),
     # -- dense matrix products, after what only prepares their weights
-    (QUANTIZATION, r"(?<!p)repack"),
+    (QUANTIZATION, r"(?<!p)repack(?!_kv)|interleave_\w*weights|weights?_(?:interleave|shuffle|preprocess)"),
     (
         GEMM,
         r"gemm(?!a(?:_|rms|norm|\d|$))|nvjet|cijk_|matmul|gemv|dot_?kernel|scaled_mm|einsum|wv_?splitk|splitk_?reduce|cutlass_\d\d|xmma(?!_pool)|cublas|hipblas",
@@ -181,12 +183,12 @@ RULES: Final = _rules(
     ),
     (
         GEMM,
-        r"scudnn|mul_mat|implicit_?(?:con|g)|convolve|conv2d|conv3d|winograd|fprop|dgrad|wgrad|linear_(?:kernel|fwd)|tensorop",
+        r"scudnn|mul_mat|implicit_?(?:con|g)|convolve|conv2d|conv3d|winograd|fprop|dgrad|wgrad|conv_(?:fwd|bwd|depthwise)|linear_(?:kernel|fwd)|tensorop(?!with)|proj(?:ection)?s?_kernel",
     ),
     # -- norms and activations, with whatever is fused to them
     (
         NORM,
-        r"norm(?!al)|(?<![a-z])rms|silu|swish|swiglu|geglu|gelu|relu|act_and_mul|(?:^|_)m?hc_|(?:^|_)ln_(?:fwd|bwd|fused)|bn_(?:fw|bw)",
+        r"norm(?!al(?!iz))|(?<![a-z])rms|silu|swish|swiglu|geglu|gelu|relu|act_and_mul|(?:^|_)m?hc_|(?:^|_)ln_(?:fwd|bwd|fused)|bn_(?:fw|bw)",
     ),
     (
         NORM,
@@ -199,13 +201,15 @@ RULES: Final = _rules(
     ),
     (
         QUANTIZATION,
-        r"to_fp8|to_int8|fp8_(?:cast|conver)|segmented_max_reduction|convert_fp8|(?:gptq|awq|marlin)_?(?:repack|shuffle|reconstruct)|repack|amax|"
-        r"(?:swizzle|interleave)_(?:sf|scale|block)|block_?scale_interleave|compute_(?:fp8_)?scale|pack_fp|transpose_fp32",
+        r"to_(?:mx|nv)?fp[48]|to_int8|fp8_(?:cast|conver)|convert_\w*(?:fp8|fp4|int8)|smooth_?int\d|segmented_max_reduction|convert_fp8|(?:gptq|awq|marlin)_?(?:repack|shuffle|reconstruct)|repack|amax|"
+        r"(?:swizzle|interleave)_(?:sf|scale|block)|block_?scale_interleave|compute_(?:fp8_)?scale|(?:input|act|weight|row|col)_scale|scale_\d+x\d+|(?:block|group)_?scale|fp\d_pack|pack_fp|transpose_fp32",
     ),
+    # -- what prepares queries, keys and values for attention
+    (ATTENTION, r"qkv(?!\w*(?:cat|contig))|(?<![a-z])kv(?![a-z])|(?:repeat|process|flatten|append)kv"),
     # -- sampling by the operators it is made of
     (
         SAMPLING,
-        r"soft_?max|(?:gather|radix|find)_?top_?k|[sm]btopk|radixfindkth|radixsort|bitonic|sortkv|segmented_?sort|top_?k(?:v\d|(?![a-z]))|topp|^sort|logsumexp",
+        r"soft_?max|(?:gather|radix|find)_?top_?k|[sm]btopk|radixfindkth|radixsort|bitonic|sortkv|segmented_?sort|top_?k(?:v\d|sort|merge|(?![a-z]))|topp|^sort|logsumexp",
     ),
     # -- what Inductor fused around arithmetic is arithmetic, though it converts and slices as well
     (
@@ -239,7 +243,7 @@ FUNCTORS: Final = _rules(
         MEMORY,
         r"copy_kernel|copy<|fillfunctor|index_kernel|index_put|gather|scatter|catarray|masked_(?:scatter|fill)|flip_kernel",
     ),
-    (NORM, r"silu|gelu|relu|swish|layer_?norm|rms_?norm|batch_?norm|softplus|hardtanh"),
+    (NORM, r"silu|gelu|relu|swish|(?:layer|rms|batch|group|l2)_?norm|softplus|hardtanh"),
     (QUANTIZATION, r"quantiz"),
 )
 """What makes an element-wise or reducing wrapper more than arithmetic, read from the functor it is given."""
@@ -250,6 +254,12 @@ _WRAPPER: Final = re.compile(
 )
 _POINTWISE: Final = re.compile(
     r"elementwise_\w*kernel|elementwise_kernel|^reduce_kernel|multi_tensor_apply_kernel|^(?:unary|binary)_\w*kernel|transform_kernel"
+)
+# What Inductor names after the operators around it: a pointwise or reducing kernel holds none of these itself.
+_INDUCTOR: Final = re.compile(r"^triton_(?:poi|red|per)_fused_")
+_NEIGHBOURS: Final = re.compile(
+    r"_(?:(?:add|b|badd|scaled_)?mm|convolution|linear|fmha_(?:v\d_)?(?:fwd|bwd)|scaled_dot_product_[a-z]+_attention|"
+    r"(?<=norm_)moe_forward(?:_shared)?|all_reduce|wait_tensor)(?=_)"
 )
 _ANONYMOUS: Final = re.compile(r"\(anonymous namespace\)|<unnamed>|\{anonymous\}|\(anonymous class\)")
 _MANGLED_PART: Final = re.compile(r"(\d{1,3})(?=[A-Za-z_])")
@@ -273,6 +283,8 @@ def match(name: str, extra: tuple[Rule, ...] = ()) -> Match:
     """The family of a name and why."""
     whole = name.strip().lower()
     own, qualified = _own_name(name)
+    if _INDUCTOR.match(own):
+        own = qualified = _NEIGHBOURS.sub("", own)
     for rules, text in ((extra, whole), (WHOLE_NAME, whole)):
         if found := _first(rules, text):
             return found

@@ -12,6 +12,8 @@ from tests.store.analysis.builder import DATA
 TABLE = [line.split("\t") for line in (DATA / "kernels" / "kernel_names.tsv").read_text("utf-8").splitlines()[1:]]
 OTHERS = [line.split("\t") for line in (DATA / "kernels" / "more_names.tsv").read_text("utf-8").splitlines()]
 
+PUBLIC = [line.split("\t") for line in (DATA / "kernels" / "public_names.tsv").read_text("utf-8").splitlines()]
+
 
 def test_every_name_of_the_shared_table_is_right() -> None:
     wrong = [(name, family, family_of(name)) for name, family in TABLE if family_of(name) != family]
@@ -23,9 +25,19 @@ def test_names_that_the_table_does_not_hold_are_right() -> None:
     assert wrong == []
 
 
+def test_names_from_public_sources_and_traces_are_nearly_all_right() -> None:
+    """Names that were labelled by what the kernel does, before any rule was fitted to them; some stay out of reach."""
+    wrong = [(name, family, family_of(name)) for family, name in PUBLIC if family_of(name) != family]
+    assert len(PUBLIC) > 600
+    assert len(wrong) <= 6, wrong
+
+
 @pytest.mark.parametrize(
     ("name", "family"),
     [
+        # Inductor names a pointwise kernel after the matrix product before it; the product is another kernel.
+        ("triton_poi_fused_addmm_silu_2", "Norm/Activation"),
+        ("triton_tem_fused_addmm_2", "GEMM"),
         # `flashinfer` is a namespace, not flash attention.
         ("void flashinfer::sampling::TopPRenormProbKernel<512>(float*)", "Sampling"),
         ("void flashinfer::norm::RMSNormKernel<8u, __nv_bfloat16>", "Norm/Activation"),
