@@ -56,6 +56,12 @@ def test_wrong_names_are_refused(names: list[str], says: str) -> None:
         cases_of(INVENTORY, names)
 
 
+def test_a_client_that_cannot_be_driven_is_refused_and_never_replaced_in_silence() -> None:
+    text = '[[nodes]]\nname = "n"\nhost = "local"\n[cases.X]\nisl = 8\nosl = 4\nclient = "vllm_bench"\n'
+    with pytest.raises(ConfigError, match="cannot drive client"):
+        cases_of(parse_inventory(text), ["X"])
+
+
 def test_no_two_attempts_share_a_seed_and_a_seeded_case_is_repeatable() -> None:
     cases, *_ = cases_of(INVENTORY, ["A", "B-C2"])
     one = attempts_of("run1", cases, 3, "interleaved")
