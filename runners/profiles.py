@@ -41,7 +41,8 @@ class Profile:
     """One or more captures, analysed. Times are ns of a common axis that begins with the first event of any rank.
 
     report: the `analyze` document. tables: families by `files`, `kinds` and (per rank) `steps`, as
-    `store.analysis.compare.scenario` gives them, with copy_share. starts_ns: each rank's first event. clock: what the
+    `store.analysis.compare.scenario` gives them, with copy_share. diff: what changed from the first
+    file to the second, where there are just two. starts_ns: each rank's first event. clock: what the
     axis rests on. text: the whole report as text.
     """
 
@@ -51,6 +52,7 @@ class Profile:
         self.families: list[str] = said["families"]
         self.report: dict[str, Any] = found["report"]
         self.tables: dict[str, list[Any]] = found["tables"]
+        self.diff: dict[str, Any] | None = found["diff"]
         self.starts_ns: list[int] = found["starts_ns"]
         self.span_ns: int = found["span_ns"]
         self.clock: str = found["clock"]

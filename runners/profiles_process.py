@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, BinaryIO, Final
@@ -18,7 +19,7 @@ from typing import Any, BinaryIO, Final
 import numpy as np
 import orjson
 
-from store.analysis.compare import scenario
+from store.analysis.compare import diff, scenario
 from store.analysis.families import FAMILIES, read_rules
 from store.analysis.ingest import expand
 from store.analysis.lanes import events_of, lanes
@@ -75,6 +76,7 @@ class Captures:
                 "kinds": _kinds(ranks),
                 "steps": [_steps(rank) for rank in ranks],
             },
+            "diff": self._diff(),
             "starts_ns": starts,
             "span_ns": max(ends, default=0),
             "clock": why,
@@ -88,6 +90,15 @@ class Captures:
             return
         with ThreadPoolExecutor(count) as pool:
             yield from pool.map(analyze_apart, self.files, [self._options] * len(self.files))
+
+    def _diff(self) -> dict[str, Any] | None:
+        """What changed from the first file to the second, where there are just two."""
+        found = [report for report in self.reports if report.ranks]
+        if len(found) != 2:
+            return None
+        # `merge` writes the waiting into the ranks, which is another one for each file by itself.
+        a, b = (merge([replace(report, ranks=[dict(rank) for rank in report.ranks])]) for report in found)
+        return diff(a, b)
 
     def _starts(self) -> tuple[list[int], str]:
         """Where each rank's first event lies on the common time axis, and on what that axis rests."""

@@ -55,6 +55,7 @@ class ProfileScreen(ConsoleScreen):
         Binding("c", "page('comm')", "collectives, and who arrives last"),
         Binding("a", "page('answers')", "the ten questions, answered"),
         Binding("d", "page('details')", "the whole report: host, calls, chains, gaps"),
+        Binding("x", "page('diff')", "what changed from the first file to the second"),
         Binding("s", "sort", "kernels by total, count or mean"),
         Binding("m", "metric", "families in wall clock, device time, time per token"),
         Binding("v", "columns", "families by file, kind of step, or step of the chosen rank"),
@@ -212,7 +213,7 @@ class ProfileScreen(ConsoleScreen):
     def headline(self) -> Ends:
         spans: list[Span] = [("profile  ", "")]
         if self.files:
-            more = f" and {len(self.files) - 1} more" if len(self.files) > 1 else ""
+            more = f" +{len(self.files) - 1}" if len(self.files) > 1 else ""
             spans.append((clean(self.files[0].name, 60) + more, "strong"))
         if self.profile is not None:
             ranks = len(self.profile.report["ranks"])
@@ -265,6 +266,13 @@ class ProfileScreen(ConsoleScreen):
     @on(Table.Chosen, "#kernels")
     def _kernel(self, event: Table.Chosen) -> None:
         self.list_events(clean(event.row["name"], 60), name=event.row["name"])
+
+    @on(Table.Chosen, "#diff")
+    def _changed(self, event: Table.Chosen) -> None:
+        row = event.row
+        if row["kind"] in ("kernel", "family"):
+            what = {"name": row["name"]} if row["kind"] == "kernel" else {"family": row["family"]}
+            self.list_events(clean(row["name"], 60), **what)
 
     @on(Table.Chosen, "#collectives")
     def _collective(self, event: Table.Chosen) -> None:

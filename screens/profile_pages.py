@@ -10,6 +10,7 @@ from textual.containers import Horizontal
 from textual.screen import Screen
 
 from runners.profiles import Profile
+from screens.profile_diff import DIFF, diff_rows
 from screens.profile_rows import (
     COLLECTIVES,
     COLUMN_WORDS,
@@ -35,8 +36,9 @@ PAGES: Final = {
     "comm": "#comm",
     "answers": "#questions",
     "details": "#text",
+    "diff": "#diff",
 }
-KEYS: Final = "fncad"
+KEYS: Final = "fncadx"
 """The key of each page, in their order."""
 
 SIDE_BY_SIDE: Final = 110
@@ -73,6 +75,13 @@ def pages() -> ComposeResult:
         )
     yield TextPanel("the ten questions", ident="questions")
     yield TextPanel("report", ident="text")
+    yield Table(
+        "what changed from the first file to the second, mean per rank",
+        DIFF,
+        key="id",
+        ident="diff",
+        empty="open just two files to see what changed from the first to the second",
+    )
 
 
 def arrange(screen: Screen[Any], width: int, height: int) -> None:
@@ -94,12 +103,13 @@ def fill(screen: Screen[Any], profile: Profile, choice: Choice, rank: int) -> No
     choice.first = min(choice.first, max(len(columns) - 1, 0))
     families = screen.query_one("#families", Table)
     families.columns = family_columns(columns, choice.first, choice.metric)
-    of = COLUMN_WORDS[choice.columns] + (f", {choice.first + 1} of {len(columns)}" if len(columns) > 1 else "")
+    of = COLUMN_WORDS[choice.columns] + (f", from {choice.first + 1} of {len(columns)}" if choice.first else "")
     families.title = f"families, {METRIC_WORDS[choice.metric]} (m)   by {of} (v)"
     families.show(family_rows(columns, profile.families, choice.metric))
     kernels = screen.query_one("#kernels", Table)
     kernels.title = f"kernels by {choice.sort.removesuffix('_ns')} (s)   enter lists the events"
     kernels.show(kernel_rows(report, choice.sort))
+    screen.query_one("#diff", Table).show(diff_rows(profile.diff))
     screen.query_one("#collectives", Table).show(collective_rows(report))
     screen.query_one("#stragglers", Table).show([row | {"id": i} for i, row in enumerate(report["stragglers"])])
     screen.query_one("#questions", TextPanel).show(question_lines(report))

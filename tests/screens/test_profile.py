@@ -24,6 +24,7 @@ from screens.widgets.bars import Bar, TextPanel
 from screens.widgets.stackbar import StackBars, cells
 from screens.widgets.table import Table
 from screens.widgets.timeline_lanes import Timeline
+from store.analysis.compare import diff
 from store.analysis.families import FAMILIES
 from store.analysis.report import analyze
 from tests.screens.conftest import OpenApp, goto
@@ -131,6 +132,26 @@ async def test_families_and_kernels_are_the_reports() -> None:
             wanted = sorted((row[key] for row in (*report["kernels"], *report["copies"])), reverse=True)
             assert [row[key] for row in kernels.data or ()] == wanted
             await pilot.press("s")
+
+
+async def test_two_files_show_what_changed() -> None:
+    wanted = diff(analyze(RANKS[:1]), analyze(RANKS[1:]))
+    app = ProfileApp(RANKS)
+    async with app.run_test(size=MIDDLE) as pilot:
+        screen = await drawn(pilot)
+        await pilot.press("x")
+        rows = screen.query_one("#diff", Table).data or []
+        kernels = [row for row in rows if row["kind"] == "kernel"]
+        assert [row["change"] for row in kernels] == [row["total_ns"]["change"] for row in wanted["kernels"]]
+        assert {row["name"]: row["b"] for row in rows if row["kind"] == "family"} == {
+            name: cell["b"] for name, cell in wanted["families"].items()
+        }
+        wall = analyze(RANKS)["ranks"][1]["wall_ns"] - analyze(RANKS)["ranks"][0]["wall_ns"]
+        assert rows[0]["name"] == "wall clock"
+        assert rows[0]["change"] == wall
+        assert f"+{wall / 1e6:.2f} ms" in plain(screen, "#diff")[2]
+        bars = screen.query_one(StackBars).data or []
+        assert all(row["shares"][3] for row in bars), "the waiting between the files is still there"
 
 
 async def test_problems_and_unmatched_time_stay_on_screen() -> None:
