@@ -135,6 +135,64 @@ def _pair_directions(
                 unknowns.append(f"pipeline group ({places}): no forward [{word}] channel")
 
 
+_LARGE = 8  # below so many ranks rings and trees alone join most pairs
+_SPOKEN = 0.75  # more pairs over nodes than this are no ring and no tree
+
+
+def exchange_gaps(found: Evidence, spanning: Sequence[Communicator], size: int | None) -> list[str]:
+    """Pairs of ranks on different nodes that an all-to-all needs and no line shows, one reason a rank and direction.
+
+    size  ranks of the communicator that must exchange all to all; None where only the lines can tell that one does
+    """
+    gaps: list[str] = []
+    candidates = [item for item in spanning if (item.nranks == size if size else item.nranks >= _LARGE)]
+    if not candidates:
+        return gaps
+    seen: dict[str, dict[str, set[tuple[int, int]]]] = {}
+    for item in found.channels:
+        if item.direction is None:
+            continue
+        ends = (item.own, item.peer) if item.direction == "send" else (item.peer, item.own)
+        for communicator in _candidates(item, found):
+            seen.setdefault(communicator.key, {}).setdefault(item.direction, set()).add(ends)
+    found_whole: list[list[str]] = []
+    for communicator in candidates:
+        members = communicator.members
+        wanted = {(a, b) for a in members for b in members if members[a].node != members[b].node}
+        words = seen.get(communicator.key, {})
+        spoken = (words.get("send", set()) | words.get("receive", set())) & wanted
+        if size is None and len(spoken) <= _SPOKEN * len(wanted):
+            continue
+        missing = [
+            (ends[at], ends[1 - at], word)
+            for at, word in enumerate(("send", "receive"))
+            for ends in sorted(wanted - words.get(word, set()))
+        ]
+        found_whole.append(_spelt(communicator, missing))
+    # Tensor ranks and experts may have communicators of one size: one of them exchanges.
+    return min(found_whole, key=len, default=gaps) if size else [text for texts in found_whole for text in texts]
+
+
+def _spelt(communicator: Communicator, missing: Sequence[tuple[int, int, str]]) -> list[str]:
+    """`missing` holds (rank whose line is absent, its peer, word)."""
+    peers: dict[tuple[int, str], list[int]] = {}
+    for own, peer, word in missing:
+        peers.setdefault((own, word), []).append(peer)
+    texts = []
+    for (own, word), others in peers.items():
+        member = communicator.members[own]
+        preposition = "to" if word == "send" else "from"
+        listed = ", ".join(map(str, sorted(others)[:16])) + (" ..." if len(others) > 16 else "")
+        texts.append(
+            f"{member.node} GPU {member.gpu}: rank {own} of {communicator.nranks} shows no [{word}] channel "
+            f"{preposition} ranks {listed} (all-to-all)"
+        )
+    return texts if len(texts) <= _TOLD else [*texts[:_TOLD], f"{len(texts) - _TOLD} more ranks and directions"]
+
+
+_TOLD = 16  # reasons of one kind
+
+
 def _rails(
     crossing: Sequence[Channel],
     found: Evidence,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from runners.formats.base import Event
-from runners.gates.channels import judge_channels
+from runners.gates.channels import exchange_gaps, judge_channels
 from runners.gates.evidence import UNNAMED, Communicator, Evidence, gather
 
 PASS: Final = "PASS"
@@ -26,6 +26,7 @@ class Expectation:
 
     hcas     node -> RDMA devices that must carry traffic
     deepep   expert parallelism runs over NVSHMEM, whose channels NCCL does not print
+    all_to_all  False where experts exchange by allgather and reduce-scatter, which need rings only
     """
 
     nodes: tuple[str, ...]
@@ -35,6 +36,7 @@ class Expectation:
     ep: int = 1
     hcas: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     deepep: bool = False
+    all_to_all: bool = True
 
     @property
     def world(self) -> int:
@@ -48,6 +50,12 @@ class Expectation:
         if self.pp > 1:
             sizes.add(self.pp)
         return sizes or {self.world}
+
+    @property
+    def exchange_size(self) -> int | None:
+        """Ranks of the communicator in which every rank must reach every other one: experts apart from tensor ranks."""
+        apart = self.ep > self.ranks_per_node and self.ep != self.tp
+        return self.ep if apart and self.all_to_all and not self.deepep else None
 
     @property
     def nccl_crosses(self) -> bool:
@@ -140,6 +148,7 @@ def judge_evidence(
     rails = {name: tuple(expect.hcas[name]) for name in expect.hcas} if expect else {}
     names = list(expect.nodes) if expect else []
     channel_fails, channel_unknowns = judge_channels(found, *_rings_and_pairs(found, spanning, expect), names, rails)
+    channel_unknowns += exchange_gaps(found, spanning, expect.exchange_size if expect else None)
     fails[:0] = channel_fails  # a wrong transport is the first thing to know
     if expect is None or expect.nccl_crosses:
         unknowns += channel_unknowns
@@ -226,6 +235,11 @@ def _communicators(
             unknowns.append("no communicator over nodes was seen (Init lines missing: NCCL_DEBUG_SUBSYS without INIT?)")
     for item in spanning:
         _ranks(item, found, expect, fails, unknowns)
+    if expect is not None:
+        inside = {size for size in (expect.tp, expect.ep) if 1 < size <= expect.ranks_per_node}
+        for item in found.communicators.values():
+            if item.nranks in inside - expect.spanning_sizes and item not in spanning:
+                _ranks(item, found, expect, fails, unknowns)
     return spanning
 
 
@@ -282,7 +296,8 @@ def _ranks(
         unknowns.append(f"{label}: nothing was seen of ranks {_spell(gone)}")
     if lost:
         text = f"{label}: ranks {_spell(lost)} are missing"
-        (fails if expect is not None or len(item.complete) * 2 >= item.nranks else unknowns).append(text)
+        sure = len(item.complete) * 2 >= item.nranks or (expect is not None and item.nranks > expect.ranks_per_node)
+        (fails if sure else unknowns).append(text)
 
 
 def _per_node(item: Communicator, found: Evidence) -> int:

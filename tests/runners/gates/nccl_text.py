@@ -78,3 +78,21 @@ def tp8pp2() -> Log:
             channel(log, 0, gpu, number, (0, 1), (gpu, gpu), "send", net)
             channel(log, 1, gpu, number, (0, 1), (gpu, gpu), "receive", net)
     return log
+
+
+def all_to_all(gpus: int = 8) -> Log:
+    """TP inside the nodes, and one communicator of experts in which each rank reaches each rank of the other node."""
+    log = Log()
+    start(log, gpus)
+    for node in range(2):
+        for gpu in range(gpus):
+            init(log, node, gpu, gpu, gpus, f"0xbb0{node}")
+            init(log, node, gpu, node * gpus + gpu, 2 * gpus, "0xdd01")
+    for a in range(2 * gpus):
+        for b in range(2 * gpus):
+            if a // gpus != b // gpus:
+                net = f"NET/IB/{(a + b) % 2}/GDRDMA"
+                for number in range(2):
+                    channel(log, a // gpus, a % gpus, number, (a, b), (a % gpus, b % gpus), "send", net)
+                    channel(log, b // gpus, b % gpus, number, (a, b), (a % gpus, b % gpus), "receive", net)
+    return log
