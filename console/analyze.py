@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -75,7 +76,7 @@ def _one(
         html.write_text(page(report), "utf-8")
     if perfetto:
         _write_perfetto(files, options, perfetto)
-    _print(report, None if json_out else render(report, top))
+    _print(report, None if json_out else render(report, top, _columns()))
     return DONE if report["ranks"] else BAD_USAGE
 
 
@@ -116,6 +117,11 @@ def _print(document: dict[str, Any], text: str | None) -> None:
 
         text = orjson.dumps(document).decode() + "\n"
     sys.stdout.write(text)
+
+
+def _columns() -> int:
+    """How wide text may be: the terminal, or COLUMNS; 80 where neither says."""
+    return shutil.get_terminal_size((80, 24)).columns
 
 
 def _say(text: str, code: int) -> int:

@@ -108,7 +108,7 @@ RULES: Final = _rules(
     ),
     (
         OTHER,
-        r"(?:alloc|assign)_(?:extend|decode|draft|req)|last_loc|prepare_(?:input|pos|prefill_input|eagle)|input_ids|next_token_ids",
+        r"(?:alloc|assign)_(?:extend|decode|draft|req)|last_loc|token_ids|prepare_(?:input|pos|prefill_input|eagle)|input_ids|next_token_ids",
     ),
     # -- linear attention, whose gates are no router's
     (ATTENTION, r"delta_rule|gated_delta|gdn|(?<![a-z])gdr_|gdrkernel|qkvz(?!\w*(?:cat|split))|(?<![a-z])ssu(?![a-z])"),

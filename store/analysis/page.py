@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from store.analysis.text import clean, duration, parts_rows, rank_title, share
+from store.analysis.text import causes_rows, clean, duration, parts_rows, rank_title, share
 
 _COLOURS: Final = {
     "compute: Communication": "#c2410c",
@@ -33,7 +33,10 @@ def page(report: dict[str, Any]) -> str:
         loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     environment.filters.update(ns=duration, clean=clean)
-    ranks = [{"title": rank_title(rank), "data": rank, "bar": _bar(rank)} for rank in report["ranks"]]
+    ranks = [
+        {"title": rank_title(rank), "data": rank, "bar": _bar(rank), "causes": causes_rows(rank)}
+        for rank in report["ranks"]
+    ]
     return environment.get_template("page.html.j2").render(report=report, ranks=ranks, share=share)
 
 

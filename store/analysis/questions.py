@@ -9,13 +9,16 @@ from typing import Any, Final
 import numpy as np
 
 from store.analysis.families import ATTENTION, COMMUNICATION, INDEXER, MOE
-from store.analysis.text import clean, duration, share
+from store.analysis.text import CAUSES, clean, duration, kernel_name, share
 
 Report = dict[str, Any]
 Answer = tuple[str | None, str | None, dict[str, Any]]
 """The answer or None, the reason why not or None, and the numbers behind it."""
 
 _SAME_END_NS: Final = 1_000_000
+
+
+_REPEATED: Final = "several files are captures of the same rank, taken apart: give one file a rank"
 
 
 def questions(report: Report) -> list[dict[str, Any]]:
@@ -48,7 +51,7 @@ def _top_kernels(report: Report) -> Answer:
     if not found:
         return None, _no_steps("prefill or decode"), {}
     said = [
-        f"{kind}: " + ", ".join(f"{clean(k['name'], 48)} {duration(k['total_ns'])}" for k in top[:3])
+        f"{kind}: " + ", ".join(f"{kernel_name(k['name'], 48)} {duration(k['total_ns'])}" for k in top[:3])
         for kind, top in found.items()
     ]
     return "; ".join(said), None, {"top_kernels": found}
@@ -114,7 +117,7 @@ def _holes(report: Report) -> Answer:
     return (
         f"the devices were idle for {share(idle, wall)} of the time; {share(host, idle)} of that is the host's "
         f"(synchronising {share(causes['sync'], idle)}, outside calls {share(causes['host_code'], idle)}, launching "
-        f"{share(causes['launch_call'], idle)}); most is {worst.replace('_', ' ')}",
+        f"{share(causes['launch_call'], idle)}); the largest part: {CAUSES[worst]}",
         None,
         numbers,
     )
@@ -148,8 +151,16 @@ def _graphs(report: Report) -> Answer:
     )
 
 
+def _repeated(ranks: list[dict[str, Any]]) -> bool:
+    """Whether a rank comes twice: captures of different moments, which say nothing across ranks."""
+    known = [rank["rank"] for rank in ranks if rank["rank"] is not None]
+    return len(set(known)) < len(known)
+
+
 def _end_together(report: Report) -> Answer:
     ranks = [rank for rank in report["ranks"] if rank["steps"] and rank["base_ns"] is not None]
+    if _repeated(ranks):
+        return None, _REPEATED, {}
     if len(ranks) < 2:
         return None, "it holds steps of fewer than two ranks on a known clock", {}
     count = min(len(rank["steps"]) for rank in ranks)
@@ -162,8 +173,8 @@ def _end_together(report: Report) -> Answer:
     middle, worst = int(np.median(spread)), max(spread)
     verdict = "yes" if worst < _SAME_END_NS else "not always" if middle < _SAME_END_NS else "no"
     said = (
-        f"{verdict}: over {count} steps the last rank ends {duration(middle)} after the first in the median, "
-        f"{duration(worst)} at worst"
+        f"{verdict}: over {count} step{'s' if count > 1 else ''} the last rank ends {duration(middle)} after the "
+        f"first in the median, {duration(worst)} at worst"
     )
     if uneven:
         said += "; the ranks hold different numbers of steps, matched from the first"
@@ -189,6 +200,8 @@ def _experts(report: Report) -> Answer:
         for rank in report["ranks"]
         if rank["cumulative_ns"].get(MOE)
     }
+    if _repeated(report["ranks"]):
+        return None, _REPEATED, {}
     if len(times) < 2:
         return (
             None,

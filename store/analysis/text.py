@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 _UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_NAME_WIDTH: Final = 72
-_CAUSES: Final = {
+_NAME_WIDTH: Final = (24, 160)
+_KERNEL_COLUMNS: Final = 52
+"""What a kernel table needs beside the name: indent, family, count, total and mean."""
+_BRACKET: Final = re.compile(r"[<(]")
+_QUALIFIER: Final = re.compile(r"^(?:[\w~]+::|\(anonymous namespace\)::|<unnamed>::)+")
+CAUSES: Final = {
     "sync": "host inside a synchronising call",
     "call": "host inside another runtime call",
     "host_code": "host outside any call (Python, scheduler)",
@@ -22,6 +27,19 @@ def clean(text: object, width: int | None = None) -> str:
     """Text without control and direction characters, cut to a width."""
     safe = _UNSAFE.sub("�", str(text))
     return safe if width is None or len(safe) <= width else safe[: width - 1] + "…"
+
+
+def kernel_name(name: str, width: int) -> str:
+    """A kernel's name in so many columns; what says least goes first: return type, then namespaces, then the end
+    (or the middle, where no brackets say what the end is)."""
+    safe = clean(name)
+    if len(safe) > width:
+        safe = safe.removeprefix("void ")
+    if len(safe) > width:
+        safe = _QUALIFIER.sub("", safe)
+    if len(safe) > width and not _BRACKET.search(safe):  # Tensile, CUTLASS, mangled: variants differ at the end
+        return f"{safe[: width - width // 3 - 1]}…{safe[-(width // 3) :]}"
+    return clean(safe, width)
 
 
 def duration(ns: float | None) -> str:
@@ -55,23 +73,36 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) 
     ]
 
 
-def render(report: dict[str, Any], top: int = 15) -> str:
-    """The whole report as text."""
+def render(report: dict[str, Any], top: int = 15, width: int = 100) -> str:
+    """The whole report as text of so many columns (80 or more)."""
+    width = max(80, width)
     lines: list[str] = [] if report["ranks"] else ["No file could be analysed."]
     for rank in report["ranks"]:
         lines += rank_lines(rank)
     lines += section("Shares of the wall clock, all ranks", _shares(report.get("shares")))
-    lines += section("Steps by kind", _kinds(report["ranks"]))
+    lines += section(
+        "Steps by kind (exposed communication; launches a step; kernels from graphs)", _kinds(report["ranks"])
+    )
     lines += section("Idle time by cause (first rank)", _causes(report["ranks"][:1]))
     lines += section("Runtime calls (first rank)", _calls(report["ranks"][:1]))
     lines += section("Kernel lengths and device gaps (first rank)", _histograms(report["ranks"][:1]))
     lines += section("Communication", _collectives(report))
     lines += section("Arriving last at collectives", _stragglers(report["stragglers"]))
-    lines += section("Kernels by device time", kernel_lines(report["kernels"], top))
-    lines += section("Kernels that no family rule knows", kernel_lines(report["unmatched"], top))
+    lines += section("Kernels by device time", kernel_lines(report["kernels"], top, width))
+    lines += section("Kernels that no family rule knows", kernel_lines(report["unmatched"], top, width))
     lines += section("The ten timeline questions", _questions(report.get("questions", [])))
     lines += section("Problems", [f"  ! {clean(problem)}" for problem in report["problems"]])
-    return "\n".join(lines).lstrip("\n") + "\n"
+    return "\n".join(fitted(lines, width)).lstrip("\n") + "\n"
+
+
+def fitted(lines: Iterable[str], width: int) -> Iterable[str]:
+    """Lines, those too long broken at blanks under their own indent."""
+    for line in lines:
+        if len(line) <= width:
+            yield line
+        else:
+            indent = line[: len(line) - len(line.lstrip())]
+            yield from textwrap.wrap(line, width, subsequent_indent=indent + "  ", break_on_hyphens=False)
 
 
 def parts_rows(parts: dict[str, Any]) -> list[tuple[str, int]]:
@@ -142,20 +173,21 @@ def _kinds(ranks: list[dict[str, Any]]) -> list[str]:
         for kind, row in rank["kinds"].items()
     ]
     return table(
-        ("kind", "rank", "steps", "median step", "per token", "comm exposed", "idle", "launches/step", "from graphs"),
+        ("kind", "rank", "steps", "median", "per token", "exposed", "idle", "launches", "graphs"),
         rows,
     )
+
+
+def causes_rows(rank: dict[str, Any]) -> list[tuple[str, int]]:
+    """What the host did while the device was idle, largest first; they add up to idle_ns."""
+    causes = rank["host"]["idle_by_cause_ns"]
+    return [(CAUSES[cause], ns) for cause, ns in sorted(causes.items(), key=lambda item: -item[1]) if ns]
 
 
 def _causes(ranks: list[dict[str, Any]]) -> list[str]:
     lines = []
     for rank in ranks:
-        causes = rank["host"]["idle_by_cause_ns"]
-        rows = [
-            (_CAUSES[cause], duration(ns), share(ns, rank["idle_ns"]))
-            for cause, ns in sorted(causes.items(), key=lambda item: -item[1])
-            if ns
-        ]
+        rows = [(name, duration(ns), share(ns, rank["idle_ns"])) for name, ns in causes_rows(rank)]
         lines += table(("what the host did", "time", "share of idle"), rows)
         chain = rank["chains"]
         if chain["under_10us_share"] is not None:
@@ -190,14 +222,15 @@ def _calls(ranks: list[dict[str, Any]]) -> list[str]:
 def _histograms(ranks: list[dict[str, Any]]) -> list[str]:
     lines = []
     for rank in ranks:
-        for title, key in (("kernels shorter than", "kernel_lengths"), ("gaps shorter than", "device_gaps")):
+        for title, key in (("kernels that last", "kernel_lengths"), ("gaps that last", "device_gaps")):
             rows = rank["chains"][key]
             total = sum(row["count"] for row in rows)
-            cells = [
-                (duration(row["below_ns"]) if row["below_ns"] else "longer", row["count"], share(row["count"], total))
-                for row in rows
-                if row["count"]
-            ]
+            cells, floor = [], 0
+            for row in rows:
+                bounds = f"{duration(floor)} to {duration(row['below_ns'])}" if row["below_ns"] else "longer"
+                floor = row["below_ns"]
+                if row["count"]:
+                    cells.append((bounds, row["count"], share(row["count"], total)))
             lines += table((title, "count", "share"), cells)
     return lines
 
@@ -238,10 +271,11 @@ def _stragglers(rows: list[dict[str, Any]]) -> list[str]:
     return table(("who", "last", "share", "median lateness", "pattern"), shown)
 
 
-def kernel_lines(rows: list[dict[str, Any]], top: int) -> list[str]:
+def kernel_lines(rows: list[dict[str, Any]], top: int, width: int = 120) -> list[str]:
     """Kernels by time, the first `top`, and how many more there are."""
+    names = min(max(width - _KERNEL_COLUMNS, _NAME_WIDTH[0]), _NAME_WIDTH[1])
     shown = [
-        (clean(r["name"], _NAME_WIDTH), r["family"], r["count"], duration(r["total_ns"]), duration(r["mean_ns"]))
+        (kernel_name(r["name"], names), r["family"], r["count"], duration(r["total_ns"]), duration(r["mean_ns"]))
         for r in rows[:top]
     ]
     lines = table(("name", "family", "count", "total", "mean"), shown, left=2)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from store.analysis.compare import diff, scenarios
 from store.analysis.ingest import ingest
 from store.analysis.page import page
 from store.analysis.report import Options, analyze
-from store.analysis.text import render
+from store.analysis.text import duration, kernel_name, render
 from tests.store.analysis.builder import TRACES, annotation, call, copy, kernel, write
 
 DECODE = TRACES / "vllm-mi300x-decode-rank0.json.gz"
@@ -29,8 +31,54 @@ def test_the_text_adds_up_and_names_what_it_shows(capsys: pytest.CaptureFixture[
     assert "adds up to (wall)" in text
     assert "compute: MoE" in text
     assert "this capture cannot tell, because" in text
-    assert "kernels shorter than" in text
+    assert "kernels that last" in text
     assert "hipGraphLaunch" in text
+
+
+@pytest.mark.parametrize("name", ["vllm-mi300x-decode-rank0.json.gz", "h800-deepseek-train.json.gz"])
+def test_the_text_fits_80_columns_and_uses_more_where_there_are_more(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    longest = {}
+    for width in (80, 160):
+        monkeypatch.setenv("COLUMNS", str(width))
+        assert command([TRACES / name]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        longest[width] = max(map(len, lines))
+        assert longest[width] <= width
+        assert not any(line.strip() in ("%", "graphs") for line in lines), "a table row was broken"
+    assert longest[160] > 100
+
+
+def test_kernel_names_are_cut_where_they_say_least() -> None:
+    tensile = "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT16x32x512_MI16x16x1_WG32_8_1"
+    assert kernel_name(tensile, 30) == "Cijk_Alik_Bljk_BBS_…1_WG32_8_1"
+    assert kernel_name("void moe::dev::routing::indexKernel<int>(int*, int)", 24) == "indexKernel<int>(int*, …"
+    assert kernel_name("void ns::short<int>(int)", 40) == "void ns::short<int>(int)"
+
+
+def test_lengths_and_gaps_are_classes_between_two_bounds() -> None:
+    rank = analyze([DECODE])["ranks"][0]
+    text = render(analyze([DECODE]))
+    for row, after in pairwise(rank["chains"]["kernel_lengths"]):
+        if after["count"] and after["below_ns"]:
+            assert f"{duration(row['below_ns'])} to {duration(after['below_ns'])}" in text
+
+
+def test_two_captures_of_one_rank_are_not_compared_as_ranks(tmp_path: Path) -> None:
+    twice = tmp_path / "later.json.gz"
+    twice.write_bytes(DECODE.read_bytes())
+    answers = {row["question"]: row for row in analyze([DECODE, twice])["questions"]}
+    for question in ("Do the ranks end together?", "Are expert tokens out of balance?"):
+        assert answers[question]["answer"] is None
+        assert "the same rank" in answers[question]["because"]
+
+
+def test_the_page_needs_nothing_from_elsewhere() -> None:
+    html = page(analyze([TRACES / "a100-rank-0.json.gz", TRACES / "a100-rank-1.json.gz"]))
+    assert not re.search(r"https?:|src=|@import|url\(|<link|<script", html)
+    assert "idle: what the host did" in html
+    assert html.count("<table") == html.count("</table></div>")
 
 
 def test_json_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
