@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -36,6 +37,7 @@ METRIC_WORDS: Final = {
     "device_share": "% of summed device time",
     "ns_per_token": "device time per token",
 }
+_ENDINGS: Final = re.compile(r"(\.pt)?(\.trace)?(\.json|\.sqlite)?(\.gz)?$")
 COLUMN_WORDS: Final = {"files": "file", "kinds": "kind of step", "steps": "step of the chosen rank"}
 COLUMNS: Final = tuple(COLUMN_WORDS)
 
@@ -148,8 +150,8 @@ def family_columns(columns: list[Row], first: int, metric: str) -> list[Column]:
 
         return of
 
-    names = [clean(column["scenario"], 80) for column in columns]
-    wide = max(min(max((len(name) for name in names), default=9), 22), 9)
+    names = [_ENDINGS.sub("", clean(column["scenario"], 200)) for column in columns]
+    wide = max(min(max((len(name) for name in names), default=9), 24), 9)
     return [
         Column("", 1, lambda row: row["sign"]),
         Column("family", 25, lambda row: (row["name"], "")),

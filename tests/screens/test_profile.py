@@ -298,6 +298,7 @@ async def test_a_trace_is_opened_from_home_by_its_path(open_app: OpenApp) -> Non
     app = open_app("live")
     async with app.run_test(size=MIDDLE) as pilot:
         await goto(pilot, "1")
+        assert "open a trace" in {c.title for c in app.commands()}
         await pilot.press("o")
         await until(pilot, lambda: isinstance(app.screen, Ask))
         app.screen.query_one(Input).value = f"{TRACES}/a100-rank-*.json.gz"
