@@ -22,7 +22,7 @@ from runners.readers import reader_of
 from store.database import Store, StoreError
 from store.masking import mask_text
 from store.queries import literal
-from store.records import Batch, Job, LogEvent, LogLine, Offset, Record
+from store.records import Batch, Job, LogEvent, LogLine, Offset, Record, Request
 
 log = logging.getLogger("twinrail.ingest")
 
@@ -114,6 +114,9 @@ class Ingest:
             except StoreError as e:  # disk full and the like: the bytes stay on the node and are read again
                 log.error("cannot store %s/%s at %d: %s", chunk.job_id, chunk.stream, chunk.offset, e)  # noqa: TRY400
                 await asyncio.sleep(1.0)
+                # Told again, also when there were no bytes: the end of a job is told once, and must not get lost.
+                if chunk.job_id in self.feeds:
+                    tailer.follow(chunk.job_id, chunk.stream, feed.offsets.get(chunk.stream, 0))
             async with self.changed:
                 self.changed.notify_all()
 
@@ -160,10 +163,10 @@ class Ingest:
 
     async def _note_status(self, feed: Feed, status: JobStatus) -> None:
         """Keep the job's row as the node tells it; written only when it changes."""
-        before, feed.status = feed.status, status
-        if before is not None and (before.state, before.exit_code) == (status.state, status.exit_code):
+        first, feed.status = feed.status is None, status
+        if not first and (feed.job.state, feed.job.exit_code) == (status.state, status.exit_code):
             return
-        feed.job = replace(
+        job = replace(
             feed.job,
             state=status.state,
             exit_code=status.exit_code,
@@ -173,7 +176,8 @@ class Ingest:
             started_wall_ns=status.started_wall_ns or feed.job.started_wall_ns,
             ended_wall_ns=status.ended_wall_ns,
         )
-        await self.store.commit([feed.job])
+        await self.store.commit([job])
+        feed.job = job
 
     def _committed(self, job_id: str) -> dict[str, int]:
         table = self.store.query(f'select stream, "offset" from offsets where job_id = {literal(job_id)}')
@@ -200,10 +204,12 @@ def context_of(job: Job) -> ProbeContext:
 
 
 def _masked(record: Record) -> Record:
-    """Logs are somebody else's text: secrets in them stay out of the store."""
+    """Logs and answers are somebody else's text: secrets in them stay out of the store."""
     if isinstance(record, LogLine):
         text = mask_text(record.text)
         return record if text is record.text else replace(record, text=text)
     if isinstance(record, LogEvent) and record.detail:
         return replace(record, detail=mask_text(record.detail))
+    if isinstance(record, Request) and record.error_text:
+        return replace(record, error_text=mask_text(record.error_text))
     return record

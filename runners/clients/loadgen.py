@@ -104,6 +104,16 @@ def flags_of(store: Store, attempt: Attempt) -> list[str]:
     return flags
 
 
+def failures_of(store: Store, attempt_id: str) -> str:
+    """What failed most often among an attempt's requests, in words; empty when none failed."""
+    rows = store.query(f"""
+        SELECT count(*) AS n, error, any_value(error_text) AS said FROM requests
+        WHERE attempt_id = {literal(attempt_id)} AND status IN ('failed', 'timed_out')
+        GROUP BY error ORDER BY n DESC, error LIMIT 1
+    """).dicts()
+    return "".join(f"; {r['n']} failed with {r['error'] or 'an unknown error'}: {r['said'] or ''}" for r in rows)
+
+
 def _off(counted: int | None, asked: int | None) -> bool:
     return bool(counted is not None and asked and abs(counted - asked) > 0.01 * asked)
 

@@ -14,7 +14,7 @@ from runners.clients import loadgen
 from runners.flows.life import LifeHandle
 from runners.flows.outcome import Reason, decide, judge_slo, success_share
 from runners.flows.services import Services
-from runners.ingest import Feed
+from runners.ingest import ENDED, Feed
 from runners.launchers import LAUNCHERS
 from runners.launchers.base import record_job
 from runners.nodes import jobs
@@ -32,10 +32,10 @@ HANG_LOOK_S = 5.0
 
 @dataclass(slots=True)
 class Progress:
-    """The last tokens seen to arrive, for the watch on hangs."""
+    """The client's count of tokens and its clock when that last moved, for the watch on hangs."""
 
-    tokens: int = -1
-    since: float = 0.0
+    tokens: int | None = None
+    since_ns: int = 0
 
 
 class AttemptFlow:
@@ -109,7 +109,7 @@ class AttemptFlow:
         """Until the client's bytes are all in, or something ends the attempt earlier."""
         started = (self.attempt.started_wall_ns or time.time_ns()) / 1e9
         deadline = started + self.case.budget + MARGIN_S
-        progress = Progress(since=time.monotonic())
+        progress = Progress()
         next_look = time.monotonic() + HANG_LOOK_S
         while not feed.drained.is_set():
             await self._changed(0.5)
@@ -128,8 +128,8 @@ class AttemptFlow:
                 )
                 await self._stop_client(feed)  # what it had started may still load the server
                 return
-            if time.time() > deadline:
-                self.reasons.append(await self._late(feed))
+            if time.time() > deadline and (late := await self._late(feed)):
+                self.reasons.append(late)
                 return
             if time.monotonic() >= next_look:
                 next_look = time.monotonic() + HANG_LOOK_S
@@ -157,17 +157,17 @@ class AttemptFlow:
         return reasons
 
     def _hangs(self, progress: Progress) -> bool:
-        """Requests in flight, a live client, and no token for the deployment's hang_timeout."""
+        """Requests in flight and no token for the deployment's hang_timeout, by the client's own clock: a cut link or a
+        full disk of ours holds its ticks up, and hangs nothing."""
         table = self.services.store.query(
-            "select in_flight, output_tokens from load_ticks "
+            "select in_flight, output_tokens, mono_ns from load_ticks "
             f"where attempt_id = {literal(self.attempt.attempt_id)} order by mono_ns desc limit 1"
         )
-        in_flight, tokens = table.rows[0] if table.rows else (0, 0)
-        now = time.monotonic()
+        in_flight, tokens, now_ns = table.rows[0] if table.rows else (0, None, 0)
         if not in_flight or tokens is None or tokens != progress.tokens:
-            progress.tokens, progress.since = -1 if tokens is None else int(tokens), now
+            progress.tokens, progress.since_ns = tokens, now_ns
             return False
-        return now - progress.since > self.handle.dep.hang_timeout
+        return bool((now_ns - progress.since_ns) / 1e9 > self.handle.dep.hang_timeout)
 
     async def _out_of_contact(self) -> list[Reason]:
         """Nodes of the server whose link is not up: the likely cause when an engine hangs."""
@@ -178,11 +178,14 @@ class AttemptFlow:
             if link.state is not LinkState.UP
         ]
 
-    async def _late(self, feed: Feed) -> Reason:
-        """The budget is over and the client has not ended: no contact, or a client that hangs."""
+    async def _late(self, feed: Feed) -> Reason | None:
+        """The budget is over and the client not read to its end: no contact, or a client that hangs. None for one that
+        has ended and whose last bytes wait for room in the store."""
         link = await self.services.cluster.link(self.node.name)
         if link.state is not LinkState.UP:
             return Reason("NODE_LOST", f"no contact with {self.node.name} when the budget ended")
+        if feed.status is not None and feed.status.state in ENDED:
+            return None
         await self._stop_client(feed)
         return Reason("CLIENT_ERROR", "timeout: the load client had not ended when its budget was over")
 
@@ -238,7 +241,8 @@ class AttemptFlow:
     def _client_reasons(self, feed: Feed, whole: Mapping[str, Any]) -> list[Reason]:
         code = feed.status.exit_code if feed.status else None
         if code != 0:
-            return [Reason("CLIENT_ERROR", f"the load client ended with exit code {code}; see its stderr in the logs")]
+            said = f"the load client ended with exit code {code}; see its stderr in the logs"
+            return [Reason("CLIENT_ERROR", said + loadgen.failures_of(self.services.store, self.attempt.attempt_id))]
         share = success_share(whole)
         if share is None:
             return [Reason("CLIENT_ERROR", "too few successes: no measured request ended within the budget")]
@@ -246,7 +250,8 @@ class AttemptFlow:
         need = slo.success if slo else 0.99
         if share < need:
             outcome = "SLO_EXCEEDED" if slo and share >= 0.5 else "CLIENT_ERROR"
-            return [Reason(outcome, f"too few successes: {share:.1%} of the measured requests, {need:.0%} needed")]
+            said = f"too few successes: {share:.1%} of the measured requests, {need:.0%} needed"
+            return [Reason(outcome, said + loadgen.failures_of(self.services.store, self.attempt.attempt_id))]
         return []
 
     def _slo(self) -> Slo | None:

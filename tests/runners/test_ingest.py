@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,9 @@ from runners.ingest import Feed, Ingest
 from runners.nodes import jobs
 from runners.nodes.link import Link, open_link
 from runners.spec import Node
-from store.database import Store
+from store.database import Store, StoreError
 from store.queries import literal
-from store.records import Job
+from store.records import Job, Record
 
 LINES = 3000
 
@@ -132,3 +132,42 @@ async def test_secrets_in_a_log_never_reach_the_store(link: Link, store: Store, 
     await ingest.close()
     store.close()
     assert secret.encode() not in _files(tmp_path)
+
+
+async def test_a_node_whose_entry_has_changed_is_read_on_over_its_new_link(link: Link, store: Store) -> None:
+    job = await _start(link, store, "j8", "echo one; sleep 3; echo two")
+    ingest = Ingest(store)
+    feed = ingest.follow(link, job)
+    while not feed.offsets.get("stdout"):  # noqa: ASYNC110 - the offset has no event of its own
+        await asyncio.sleep(0.05)
+    await link.close()
+    renewed = open_link(link.node)
+    other = await _start(renewed, store, "j9", "echo three")
+    await _drained(ingest.follow(renewed, other))
+    await _drained(feed)
+    await ingest.close()
+    await renewed.close()
+    assert (_audit(store, job), _audit(store, other)) == (b"one\ntwo\n", b"three\n")
+
+
+async def test_the_end_of_a_job_is_not_lost_when_the_store_refuses_it_at_first(
+    link: Link, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await _start(link, store, "j10", "exit 0")
+    while (await jobs.status(link, ["j10"]))["j10"].state != "exited":  # noqa: ASYNC110 - the node's job
+        await asyncio.sleep(0.05)
+    real, refused = store.commit, 0
+
+    async def full(records: Sequence[Record]) -> None:
+        nonlocal refused
+        refused += 1
+        if refused <= 2:
+            raise StoreError("the disk is full")
+        await real(records)
+
+    monkeypatch.setattr(store, "commit", full)
+    ingest = Ingest(store)
+    await _drained(ingest.follow(link, job))
+    await ingest.close()
+    assert refused > 2
+    assert store.query("select state, exit_code from jobs").rows == [("exited", 0)]
