@@ -82,7 +82,10 @@ def make_token(path: Path) -> str:
     except FileExistsError:
         if path.stat().st_mode & 0o077:
             raise StoreError(f"others may read the token file {path}; delete it and start again") from None
-        return read_token(path)
+        if token := read_token(path):
+            return token
+        path.unlink()  # its maker died before it wrote: an empty token would let everybody in
+        return make_token(path)
     with os.fdopen(descriptor, "w") as f:
         token = secrets.token_urlsafe(32)
         f.write(token + "\n")

@@ -58,7 +58,8 @@ def run_run(place: Place, request: RunRequest, *, as_json: bool, foreground: boo
 async def _run(inventory: Inventory, request: RunRequest, *, as_json: bool, foreground: bool) -> int:
     from runners.flows.order_of_work import cases_of
 
-    cases_of(inventory, request.what)  # bad usage is told before anything is started
+    _, named, *_ = cases_of(inventory, request.what)  # bad usage is told before anything is started
+    inventory.deployment(request.deployment or named)
     async with session_of(inventory, foreground=foreground) as session:
         answer = await session.order("start_run", **request.params())
         run_id = str(answer["run_id"])

@@ -182,6 +182,12 @@ def test_token_files_are_for_their_owner_only(owner: Owner, tmp_path: Path) -> N
         make_token(tmp_path / "t")
 
 
+def test_a_token_file_that_was_never_written_gets_a_token(tmp_path: Path) -> None:
+    (tmp_path / "t").touch(0o600)
+    assert len(make_token(tmp_path / "t")) > 30
+    assert (tmp_path / "t").stat().st_mode & 0o077 == 0
+
+
 def test_the_owner_cannot_reach_files_once_it_serves(remote: Remote) -> None:
     with pytest.raises(StoreError, match="refused"):
         remote.query("FROM read_text('/etc/hostname')")
