@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from runners.importing.launches import Launch, Script, engine_at
+from runners.importing.launches import Launch, Script, engine_at, engine_module
 from store.masking import mask_argv, mask_env, mask_text
 
 # option -> key of the deployment (the topology's keys are prefixed)
@@ -41,8 +41,9 @@ def parse_argv(argv: Sequence[str], engine: str) -> Parsed:
     cut = 0
     if found is not None:
         cut = found[0] + (2 if words[found[0] + 1 : found[0] + 2] == ["serve"] else 1)
-        if "-m" in words[found[0] : found[0] + 4]:
-            cut = words.index("-m", found[0]) + 2
+        module = engine_module(words)
+        if module is not None:
+            cut = module + 2
         elif words[found[0] + 1 : found[0] + 2] != ["serve"]:
             cut = found[0] + 2
     parsed = Parsed(words[:cut])

@@ -22,6 +22,7 @@ _ENGINE_MODULES: Final = {
 }
 _CONTAINERS: Final = frozenset({"docker", "podman", "nerdctl", "nvidia-docker"})
 _SHELLS: Final = frozenset({"bash", "sh", "zsh", "dash", "ash"})
+_RUNS: Final = frozenset({"exec", "nohup", "setsid", "nice", "time", "sudo", "srun", "numactl", "taskset", "stdbuf"})
 _SSH_WITH_VALUE: Final = frozenset("bcDEeFIiJLlmOopQRSWw")
 _ASSIGN = re.compile(r"[A-Za-z_]\w*=")
 
@@ -56,14 +57,22 @@ class Script:
     unplaced: list[dict[str, Any]] = field(default_factory=list)
 
 
+def engine_module(argv: list[str]) -> int | None:
+    """Index of the `-m` before an engine's module, None when there is none."""
+    return next((at for at, word in enumerate(argv[:-1]) if word == "-m" and argv[at + 1] in _ENGINE_MODULES), None)
+
+
 def engine_at(argv: list[str]) -> tuple[int, str] | None:
     """(index of the engine's program in the words, engine), None when no engine is started."""
     for at, word in enumerate(argv):
         name = PurePosixPath(word).name
         if name in ("vllm", "sglang") and argv[at + 1 : at + 2] == ["serve"]:
             return at, name
+        rest = argv[at + 1 :]
+        if name == "torchrun" or rest[:2] == ["-m", "torch.distributed.run"]:
+            module = engine_module(rest)
+            return None if module is None else (at, _ENGINE_MODULES[rest[module + 1]])
         if re.fullmatch(r"(?:python|pypy)[\d.]*", name):
-            rest = argv[at + 1 :]
             for step, item in enumerate(rest):
                 if item == "-m" and step + 1 < len(rest):
                     engine = _ENGINE_MODULES.get(rest[step + 1])
@@ -137,8 +146,12 @@ class Finder:
                 if inner is not None:
                     self.container(walker, command, inner, name, env, host, wrapper)
                 return
-            if name in _SHELLS:
+            if name in _SHELLS or (name in walker.files and "/" in words[0]):
+                before = len(self.launches)
+                words = words if name in _SHELLS else ["bash", *words]
                 self._shell(walker, command, words, env, container, program, host)
+                for launch in self.launches[before:]:
+                    launch.wrapper[:0] = wrapper
                 return
             if name == "ssh":
                 self._ssh(walker, command, words)
@@ -151,7 +164,9 @@ class Finder:
                 self._launch(command, found[1], words, env, wrapper, container, program, host)
                 return
             if found is None and not any(
-                PurePosixPath(word).name in _CONTAINERS | _SHELLS | {"ssh", "env"} for word in words[1:]
+                PurePosixPath(word).name in _CONTAINERS | _SHELLS | {"ssh", "env"}
+                or (name in _RUNS and PurePosixPath(word).name in walker.files)
+                for word in words[1:]
             ):
                 return
             wrapper.append(words.pop(0))
@@ -299,13 +314,36 @@ class Finder:
         """tmux new-session ... 'command', tmux send-keys ... 'command' Enter, screen -dmS name command."""
         for word in words[1:]:
             if " " in word:
-                self._nested(walker, command, word, env, container, program, host)
+                self._typed(walker, command, words, word, env, container, program, host)
                 return
         found = engine_at(words)
         if found is not None:
             self._launch(command, found[1], words[found[0] :], env, words[: found[0]], container, program, host)
         elif (at := next((at for at, word in enumerate(words) if word in _SHELLS | _CONTAINERS), None)) is not None:
             self._unwrap(walker, command, words[at:], env, container, program, host)
+
+    def _typed(
+        self,
+        walker: Walker,
+        command: Command,
+        words: list[str],
+        text: str,
+        env: dict[str, str],
+        container: Container | None,
+        program: str | None,
+        host: str | None,
+    ) -> None:
+        """A command typed into a terminal: what `send-keys` typed there before (exports, cd) holds for it."""
+        target = words[words.index("-t") + 1 :][:1] if "-t" in words and "send-keys" in words else []
+        key = f"terminal {' '.join(target)}"
+        source = f"{walker.files.get(key, '')}{text}\n" if target else text
+        before = len(self.launches)
+        self._nested(walker, command, source, env, container, program, host)
+        if target and len(self.launches) == before:
+            walker.files[key] = source
+            walker.setters.setdefault(f"file {key}", set()).add(command.node.start)
+        elif target:
+            walker.placed |= walker.setters.get(f"file {key}", set())
 
 
 def _env(words: list[str], env: dict[str, str]) -> list[str]:

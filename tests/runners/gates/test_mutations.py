@@ -1,4 +1,4 @@
-"""One thing taken out of a complete log turns the verdict to the right one; out of a real, partial log, never to PASS."""
+"""One thing taken out of a complete log turns the verdict to the right one; out of a partial one, never to PASS."""
 
 from __future__ import annotations
 
