@@ -103,7 +103,7 @@ def _side_by_side(files: list[Path], options: Options, *, json_out: bool, diff: 
     document: dict[str, Any] = {"schema": 1, "problems": problems}
     if diff:
         document |= {"a": reports[0][0], "b": reports[1][0], "diff": changes(reports[0][1], reports[1][1])}
-        text = diff_text(document)
+        text = diff_text(document, _columns())
     else:
         document["scenarios"] = columns(reports)
         text = scenarios_text(document)

@@ -11,6 +11,10 @@ _UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _NAME_WIDTH: Final = (24, 160)
 _KERNEL_COLUMNS: Final = 52
 """What a kernel table needs beside the name: indent, family, count, total and mean."""
+_INNER: Final = re.compile(
+    r"\b(\w+(?:[Ff]unctor(?:_\w+)?|_kernel_cuda|Ops|_kernel_impl)|\w*Functor_\w+)\b|(?<=_)(MT\d+x\d+x\d+)"
+)
+_CARRIERS: Final = frozenset({"BinaryFunctor", "AUnaryFunctor", "BUnaryFunctor", "UnaryFunctor", "gpu_kernel_impl"})
 _BRACKET: Final = re.compile(r"[<(]")
 _QUALIFIER: Final = re.compile(r"^(?:[\w~]+::|\(anonymous namespace\)::|<unnamed>::)+")
 CAUSES: Final = {
@@ -37,6 +41,10 @@ def kernel_name(name: str, width: int) -> str:
         safe = safe.removeprefix("void ")
     if len(safe) > width:
         safe = _QUALIFIER.sub("", safe)
+        inner = next((word for found in _INNER.finditer(safe) if (word := found.group()) not in _CARRIERS), None)
+        if inner:  # one wrapper or library, many operations: the operation tells them apart
+            own = _BRACKET.split(safe, maxsplit=1)[0]
+            return clean(f"{own[: max(8, width - len(inner) - 1)]}…{inner}", width)
     if len(safe) > width and not _BRACKET.search(safe):  # Tensile, CUTLASS, mangled: variants differ at the end
         return f"{safe[: width - width // 3 - 1]}…{safe[-(width // 3) :]}"
     return clean(safe, width)
@@ -264,7 +272,7 @@ def _stragglers(rows: list[dict[str, Any]]) -> list[str]:
             f"{row['last']} of {row['collectives']}",
             share(row["share"], 1),
             duration(row["median_late_ns"]),
-            "always the same one" if row["fixed"] else "now and then",
+            "mostly this one" if row["fixed"] else "now and then",
         )
         for row in rows[:8]
     ]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from store.analysis.families import FAMILIES
-from store.analysis.text import clean, duration, section, share, table
+from store.analysis.text import clean, duration, fitted, kernel_name, section, share, table
 
 
 def scenarios_text(document: dict[str, Any]) -> str:
@@ -34,8 +34,8 @@ def _cell(cell: dict[str, Any] | None) -> str:
     return f"{share(cell['wall_share'], 1)} ({share(cell['device_share'], 1)}{token})"
 
 
-def diff_text(document: dict[str, Any]) -> str:
-    """What changed from A to B, in the mean per rank."""
+def diff_text(document: dict[str, Any], width: int = 100) -> str:
+    """What changed from A to B, in the mean per rank, in so many columns (80 or more)."""
     found = document["diff"]
     lines = [f"A = {clean(document['a'], 60)}   B = {clean(document['b'], 60)}   (mean per rank)"]
     blocks = (
@@ -46,19 +46,26 @@ def diff_text(document: dict[str, Any]) -> str:
     for title, block in blocks:
         rows = [(name, *_change(row)) for name, row in block.items() if row["a"] or row["b"]]
         lines += section(title, table(("", "A", "B", "B - A", "B / A"), rows))
+    means = width >= _WIDE
+    names = max(24, min(width - (74 if means else 48), 160))
     kernels = [
         (
-            clean(row["name"], 60),
+            kernel_name(row["name"], names),
             row["family"],
             f"{row['count']['a']} → {row['count']['b']}",
-            f"{duration(row['mean_ns']['a'])} → {duration(row['mean_ns']['b'])}",
+            *([f"{duration(row['mean_ns']['a'])} → {duration(row['mean_ns']['b'])}"] if means else []),
             _signed(row["total_ns"]["change"]),
         )
         for row in found["kernels"][:25]
     ]
-    lines += section("Kernels that changed most", table(("name", "family", "count", "mean", "B - A"), kernels, left=2))
+    head = ("name", "family", "count", *(["mean"] if means else []), "B - A")
+    lines += section("Kernels that changed most", table(head, kernels, left=2))
     lines += section("Problems", [f"  ! {clean(problem)}" for problem in document["problems"]])
-    return "\n".join(lines) + "\n"
+    return "\n".join(fitted(lines, max(80, width))) + "\n"
+
+
+_WIDE: Final = 100
+"""Columns from which on a diff has room for mean durations beside the totals."""
 
 
 def _change(row: dict[str, Any]) -> tuple[str, str, str, str]:

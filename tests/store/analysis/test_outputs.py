@@ -52,7 +52,13 @@ def test_the_text_fits_80_columns_and_uses_more_where_there_are_more(
 
 def test_kernel_names_are_cut_where_they_say_least() -> None:
     tensile = "Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT16x32x512_MI16x16x1_WG32_8_1"
-    assert kernel_name(tensile, 30) == "Cijk_Alik_Bljk_BBS_…1_WG32_8_1"
+    assert kernel_name(tensile, 30) == "Cijk_Alik_Bljk_BBS…MT16x32x512"
+    assert kernel_name("nvjet_tst_192x192_64x4_2x1_v_bz_coopB_bias_TNN", 28) == "nvjet_tst_192x192_…_bias_TNN"
+    wrapper = (
+        "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<at::native::direct_copy_kernel_cuda"
+    )
+    assert kernel_name(wrapper, 28) == "elementw…direct_copy_kernel…"
+    assert kernel_name(wrapper, 60) == "elementwise_kernel…direct_copy_kernel_cuda"
     assert kernel_name("void moe::dev::routing::indexKernel<int>(int*, int)", 24) == "indexKernel<int>(int*, …"
     assert kernel_name("void ns::short<int>(int)", 40) == "void ns::short<int>(int)"
 
@@ -253,7 +259,9 @@ def test_a_diff_names_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture
     assert (rows["x_rmsnorm"]["only_in"], rows["y_rmsnorm"]["only_in"], rows["a_gemm"]["only_in"]) == ("a", "b", None)
     assert found["parts"]["idle_ns"]["change"] == 6_000
     assert command([before, after], diff=True) == 0
-    assert "-6.00 us" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "-6.00 us" in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 def test_scenarios_give_shares_and_time_per_token(capsys: pytest.CaptureFixture[str]) -> None:
