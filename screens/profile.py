@@ -248,7 +248,8 @@ class ProfileScreen(ConsoleScreen):
         for row in rows:
             name = rank_name(ranks[row["rank"]], ranks)
             name = name.replace("rank ", "r", 1).replace("device ", "d", 1) if narrow else name
-            row["title"] = f"{name} {row['name'].replace('stream ', 's' if narrow else 'stream ')}"
+            brief = narrow or len(name) > 8
+            row |= {"who": name, "lane": row["name"].replace("stream ", "s") if brief else row["name"]}
         self.query_one(Timeline).show(Lanes(window, rows))
         self._place_panels()
 
@@ -256,7 +257,9 @@ class ProfileScreen(ConsoleScreen):
     def _cell(self, event: Timeline.Opened) -> None:
         row = event.row
         stream = None if row["name"] == "device" else row["name"]
-        self.list_events(row["title"], rank=row["rank"], stream=stream, window_ns=(event.start_ns, event.end_ns))
+        self.list_events(
+            f"{row['who']} {row['lane']}", rank=row["rank"], stream=stream, window_ns=(event.start_ns, event.end_ns)
+        )
 
     @on(Table.Chosen, "#families")
     def _family(self, event: Table.Chosen) -> None:

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from screens.widgets.panel import Panel
-from screens.widgets.text import Line, Span, fit, line
+from screens.widgets.text import Line, Span, fit, line, width_of
 
 HALF = 0.5
 GAP = "·"
@@ -33,7 +33,8 @@ class Window:
 
 @dataclass(frozen=True)
 class Lanes:
-    """Cells of one window. rows: title, rank, name, family, share, first_ns, last_ns."""
+    """Cells of one window. rows: who and lane (rank and stream in words), rank, name, family, share, first_ns,
+    last_ns."""
 
     window: Window
     rows: Sequence[dict[str, Any]]
@@ -123,7 +124,9 @@ class Timeline(Panel[Lanes]):
         for i, row in enumerate(data.rows[self._top : self._top + shown], self._top):
             here = i == self.row_at
             mark: Span = ("▸" if here else " ", "accent")
-            spans = [mark, (fit(row["title"], label), "strong" if here else "dim"), (" ", "")]
+            lane = row["lane"]
+            who = fit(row["who"], max(min(label - len(lane) - 1, width_of([(row["who"], "")])), 2))
+            spans = [mark, (fit(f"{who} {lane}", label), "strong" if here else "dim"), (" ", "")]
             lines.append(Line((*spans, *self._row(data.window, row, here))))
         return [*lines[: height - 1], self._told(data)] if height > 2 else lines
 
@@ -155,9 +158,9 @@ class Timeline(Panel[Lanes]):
         begin = window.edge(self.cell)
         each = (window.end_ns - window.start_ns) / window.width
         what = "gap" if family < 0 else f"mostly {self.names[family]}, busy {100 * share:.1f} %"
-        where = f"{row['title']} at {at(begin, window.end_ns - window.start_ns)}, {length(each)} a cell: "
+        where = f", {length(each)} a cell at {at(begin, window.end_ns - window.start_ns)}, {row['who']} {row['lane']}"
         keys = "   +/- zoom  0 all  enter events" if self.size.width >= 100 else ""
-        return line(" ", (where, "dim"), (what, "strong"), (keys, "dim"))
+        return line(" ", (what, "strong"), (where, "dim"), (keys, "dim"))
 
     def side_title(self) -> Line:
         rows = len(self.data.rows) if self.data else 0
