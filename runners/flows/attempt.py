@@ -180,11 +180,15 @@ class AttemptFlow:
 
     async def _late(self, feed: Feed) -> Reason | None:
         """The budget is over and the client not read to its end: no contact, or a client that hangs. None for one that
-        has ended and whose last bytes wait for room in the store."""
+        has ended and whose last bytes are still to come."""
         link = await self.services.cluster.link(self.node.name)
         if link.state is not LinkState.UP:
             return Reason("NODE_LOST", f"no contact with {self.node.name} when the budget ended")
-        if feed.status is not None and feed.status.state in ENDED:
+        try:  # asked, not remembered: after a resume long past the budget nothing has been told yet
+            status = (await jobs.status(link, [feed.job.job_id]))[feed.job.job_id]
+        except NodeError as e:
+            return Reason("NODE_LOST", f"no contact with {self.node.name} when the budget ended: {e}")
+        if status.state in ENDED:
             return None
         await self._stop_client(feed)
         return Reason("CLIENT_ERROR", "timeout: the load client had not ended when its budget was over")
