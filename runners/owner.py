@@ -32,6 +32,7 @@ from runners.ingest import Ingest
 from runners.nodes.link import NodeError
 from runners.spec import ConfigError, Deployment, Inventory, load_inventory
 from store.database import Store, StoreError
+from store.errors import QueryError
 from store.masking import mask_text
 from store.queries import literal
 from store.records import Attempt, Life, Note, Order, Run
@@ -287,6 +288,12 @@ class Owner:
             try:
                 await (flow.give_up(CRASHED_FLOW) if broken else flow.run())
             except StoreError as e:  # a full disk: what is on the nodes stays there, the run goes on from the journal
+                if isinstance(e, QueryError):  # a defect of ours: waiting would not mend it
+                    log.exception("run %s", run_id)
+                    if broken:
+                        return
+                    broken = True
+                    continue
                 log.error("run %s waits: %s", run_id, e)  # noqa: TRY400 - the text says it all
                 with contextlib.suppress(StoreError):
                     await flow.waits(str(e))

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from store import queries
-from store.errors import QueryCancelled, StoreError
+from store.errors import QueryCancelled, QueryError, StoreError
 from store.files import SingleWriterLock, check_file_system, connect, migrate
 from store.writer import Writer
 

@@ -7,6 +7,10 @@ class StoreError(Exception):
     """The store refused or failed; the message says what to do. Never a DuckDB exception."""
 
 
+class QueryError(StoreError):
+    """The SQL itself is wrong: trying again cannot help."""
+
+
 class ResultsError(StoreError):
     """The results folder of a run cannot be written; its figures are in the store all the same."""
 

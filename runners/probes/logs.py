@@ -19,7 +19,7 @@ import orjson
 
 from runners.formats import nccl_log, sglang_log, text, torch_log, vllm_log
 from runners.formats.base import Event, Item, Row, Skip
-from runners.formats.prefix import peel
+from runners.formats.prefix import peel, ranks_of
 from runners.probes.base import Parsed, ProbeContext
 from runners.probes.logtime import wall_ns
 from store.records import EngineSample, LogEvent, LogLine
@@ -158,7 +158,8 @@ def _head_of(line: str) -> _Head:
         if torch:
             stated, named, _ = torch_log.torch_header(rest)
             return _TORCH_LEVELS[torch[1]], time or stated, rank if named is None else named
-        stated, ranks, _ = sglang_log.split_header(rest)
+        stated, written, _ = sglang_log.split_header(rest)
+        ranks = ranks_of(written) if written else None
         if ranks and "pp" not in ranks and rank is None:
             rank = ranks.get("tp")
         return None, time or stated, rank
