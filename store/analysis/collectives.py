@@ -50,6 +50,8 @@ _SIZES: Final = {
 _SIZES_4_8: Final = {"float": 4, "float32": 4, "int": 4, "int32": 4, "long": 8, "int64": 8, "double": 8, "float64": 8}
 _POINT_TO_POINT: Final = re.compile(r"^(?:send|recv|isend|irecv|_?p2p)", re.I)
 _FIXED_SHARE: Final = 0.6
+_SIGMAS: Final = 1.64
+"""How far beyond chance (1 / ranks) a share must lie to be a habit: 95 % of a one-sided normal approximation."""
 _ENOUGH: Final = 8
 _CLOCK_DOUBT_NS: Final = 20_000
 
@@ -273,7 +275,10 @@ def _stragglers(ranks: Sequence[RankCollectives], start: Int, has: np.ndarray[An
         count = int(mine_last.sum())
         if not count:
             continue
-        present = int((has[:, r] & real).sum())
+        there = has[:, r] & real
+        present = int(there.sum())
+        chance = float((1 / has.sum(axis=1)[there]).mean())
+        habit = max(_FIXED_SHARE, chance + _SIGMAS * (chance * (1 - chance) / present) ** 0.5)
         rows.append(
             {
                 "rank": mine.rank,
@@ -285,7 +290,7 @@ def _stragglers(ranks: Sequence[RankCollectives], start: Int, has: np.ndarray[An
                 "median_late_ns": int(np.median(late[mine_last])),
                 "total_late_ns": int(late[mine_last].sum()),
                 "median_spread_ns": int(np.median((order[:, -1] - first)[mine_last])),
-                "fixed": bool(present >= _ENOUGH and count / present >= _FIXED_SHARE),
+                "fixed": bool(present >= _ENOUGH and count / present >= habit),
             }
         )
     return sorted(rows, key=lambda row: -float(str(row["total_late_ns"])))

@@ -100,6 +100,14 @@ def test_ranks_that_take_turns_are_not() -> None:
     assert {row["last"] for row in found.stragglers} == {6}
 
 
+@pytest.mark.parametrize(("times", "of", "habit"), [(5, 8, False), (22, 33, True), (8, 10, True), (33, 60, False)])
+def test_a_share_that_chance_gives_is_no_habit(times: int, of: int, habit: bool) -> None:
+    spans = [[(1_000 * i + (40 if (i < times) == (r == 1) else 0), 1_000 * i + 100) for i in range(of)] for r in (0, 1)]
+    found = across_ranks([rank_of(r, spans[r]) for r in range(2)])
+    assert {row["rank"]: row["fixed"] for row in found.stragglers} == {0: False, 1: habit}
+    assert {row["rank"]: row["last"] for row in found.stragglers} == {0: of - times, 1: times}
+
+
 def test_a_clock_that_is_off_shows_at_the_ends() -> None:
     base = 1_700_000_000_000_000_000
     good = [(base + 10_000_000 * i, base + 10_000_000 * i + 100_000) for i in range(12)]
