@@ -162,6 +162,8 @@ class Store:
                 return run_on(cursor, sql)
         except duckdb.InterruptException as e:
             raise QueryCancelled("the query was cancelled, or ran too long") from e
+        except duckdb.ProgrammingError as e:
+            raise QueryError(str(e)) from e
         except duckdb.Error as e:
             if "'pytz'" in str(e):
                 raise StoreError(
