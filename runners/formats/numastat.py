@@ -1,4 +1,7 @@
-"""numastat -p: memory of processes per NUMA node, in MB (MiB); several PIDs give one row each (-c cuts the names)."""
+"""numastat: memory of processes (-p) or of the system (-m, -n) per NUMA node, in MB (MiB), or plain: pages since boot.
+
+Several PIDs give one row each (-c cuts the names). Narrow terminals wrap nodes into several blocks.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,13 @@ from runners.formats import text
 from runners.formats.base import SKIP, Item, Kind, Row, columns
 
 _MIB: Final = 1024**2
-_TITLE = re.compile(r"Per-node process memory usage \(in MBs\)(?: for PID (\d+) \((.*)\))?")
+_TITLE = re.compile(
+    r"Per-node (?:process memory usage|system memory usage|numastat info) \(in MBs\)(?: for PID (\d+) \((.*)\))?"
+)
+_PLAIN_NODES = re.compile(r"(?:\s*node\d+)+\s*\Z")
+_PLAIN_ROW = re.compile(
+    r"(numa_hit|numa_miss|numa_foreign|interleave_hit|local_node|other_node)\s+(\d{1,19}(?:\s+\d{1,19})*)\Z"
+)
 _NODES = re.compile(r"Node (\d+)")
 _PID = re.compile(r"\s*(\d+) \((.*?)\)?\s{2,}([\d. ]+)\Z")
 _KIND = re.compile(r"(Huge|Heap|Stack|Private|Total|MemTotal|MemFree|MemUsed|[A-Z]\w+(?:\([a-z]+\))?)\s+([\d. ]+)\Z")
@@ -39,6 +48,16 @@ def parse(lines: Iterable[str]) -> Iterator[Item]:
         heads = _NODES.findall(line)
         if heads:
             nodes, total = heads, bare.endswith("Total")
+            continue
+        if _PLAIN_NODES.match(line):
+            nodes, total = re.findall(r"node(\d+)", line), False
+            continue
+        plain = _PLAIN_ROW.match(bare)
+        if plain and len(plain[2].split()) == len(nodes):
+            pages = rows.setdefault(
+                (None, plain[1]), {"pid": None, "command": None, "kind": plain[1], "node_pages": {}}
+            )
+            pages["node_pages"].update(zip(nodes, map(int, plain[2].split()), strict=True))
             continue
         match = _PID.match(line)
         found = _KIND.match(bare)
@@ -69,17 +88,21 @@ def parse(lines: Iterable[str]) -> Iterator[Item]:
 
 def sniff(head: str) -> int:
     """The title, or the node header over memory rows."""
-    if "Per-node process memory usage" in head:
+    if _TITLE.search(head):
         return 96
+    if re.search(r"^[ \t]*node0\b[ \t\w]*\r?\nnuma_hit[ \t]+\d", head, re.MULTILINE):
+        return 95
     return 70 if re.search(r"^[ \t]+Node 0[ \t]+(?:Node 1[ \t]+)?.*Total[ \t]*$", head, re.MULTILINE) else 0
 
 
 KIND: Final = Kind(
     "numastat",
-    "numastat -p",
+    "numastat (plain, -p, -m, -n)",
     columns(
-        "pid int -\ncommand text - may be cut\nkind text - huge, heap, stack, private, total\n"
-        "node_bytes map bytes NUMA node -> bytes\ntotal_bytes int bytes"
+        "pid int -\ncommand text - may be cut\n"
+        "kind text - huge, heap, stack, private, total; of plain numastat numa_hit and so on\n"
+        "node_bytes map bytes NUMA node -> bytes\ntotal_bytes int bytes\n"
+        "node_pages map - NUMA node -> pages since boot (plain numastat)"
     ),
     sniff,
     parse,

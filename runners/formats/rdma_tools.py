@@ -1,4 +1,4 @@
-"""Small RDMA listings: `rdma link`, `rdma statistic show`, `ibv_devinfo [-v]`, `ibdev2netdev`, `show_gids`.
+"""Small RDMA listings: `rdma link`, `ibv_devinfo [-v]`, `ibdev2netdev`, `show_gids`.
 
 `transport: InfiniBand` is printed for RoCE too: the link layer decides. The usable GID index is the row with RoCE v2
 and an IPv4 address: 3 on hosts, 5 or 7 in macvlan pods.
@@ -36,23 +36,6 @@ def parse_link(lines: Iterable[str]) -> Iterator[Item]:
                 "netdev": match[5],
             }
         )
-
-
-_STATISTIC = re.compile(r"link ([\w.-]+)/(\d+) (\S.*)\Z")
-
-
-def parse_statistic(lines: Iterable[str]) -> Iterator[Item]:
-    """`rdma statistic show`: one row per port."""
-    for line in text.cleaned(lines):
-        if not line.strip():
-            continue
-        match = _STATISTIC.match(line.strip())
-        words = match[3].split() if match else []
-        values = [text.integer(word) for word in words[1::2]]
-        if match is None or len(words) % 2 or None in values:
-            yield SKIP
-            continue
-        yield {"hca": match[1], "port": int(match[2][:9]), "counters": dict(zip(words[::2], values, strict=True))}
 
 
 _PAIR = re.compile(r"\s*([\w(][\w.() -]*?)(?:\[ *(\d+)\])?:\s+(\S.*)\Z")
@@ -200,13 +183,6 @@ KIND_LINK: Final = Kind(
     columns("hca text -\nport int -\nstate text -\nphys_state text -\nnetdev text - null inside containers"),
     lambda head: 95 if _found(r"^[ \t]*(?:link |\d+/\d+: )\S+/\d+:? .*physical_state ", head) else 0,
     parse_link,
-)
-KIND_STATISTIC: Final = Kind(
-    "rdma_statistic",
-    "rdma statistic show",
-    columns("hca text -\nport int -\ncounters map -"),
-    lambda head: 95 if _found(r"^[ \t]*link \S+/\d+ (?!state )\w+ \d+ \w+ \d+", head) else 0,
-    parse_statistic,
 )
 KIND_DEVINFO: Final = Kind(
     "ibv_devinfo",

@@ -207,4 +207,10 @@ def sniff(head: str) -> int:
     if any(word in head for word in words):
         return 80
     plain = re.search(r"^\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] (?:INFO: |[A-Z])", head, re.MULTILINE)
-    return 55 if plain else 0
+    if plain:
+        return 55
+    return (
+        35
+        if re.search(r'^INFO: +\S+ - "\w+ /(?:generate|get_server_info|get_model_info|freeze_gc)\b', head, re.M)
+        else 0
+    )

@@ -225,4 +225,7 @@ def sniff(head: str) -> int:
     if re.search(r"^\((?:APIServer|EngineCore|Worker|VllmWorker)[\w-]* pid=\d+\) ", head, re.MULTILINE):
         return 80
     strong = ("GPU KV cache size: ", "shared memory broadcast block", "EngineCore encountered", "Starting vLLM")
-    return 70 if any(word in head for word in strong) else 0
+    if any(word in head for word in strong):
+        return 70
+    # uvicorn's own lines and nothing else: either engine may have written them; vLLM logs them without a header
+    return 30 if re.search(r'^INFO:  {4,8}\S+ - "(?:GET|POST) \S+ HTTP/1\.\d" \d{3}', head, re.MULTILINE) else 0
