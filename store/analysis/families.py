@@ -93,7 +93,10 @@ RULES: Final = _rules(
         INDEXER,
         r"get_k_and_s|fast_?topk|(?:persistent|large_context|radix)_topk(?!_topp)|topk_indices_(?:to|offset)|sparse_index",
     ),
-    (INDEXER, r"index_?(?:score|q_|k_)(?!elect)|(?:nsa|dsa)_(?:\w*logits|\w*topk|radix|index|select)|top_?k_?indices"),
+    (
+        INDEXER,
+        r"index_?(?:score|q_|k_)(?!elect)|(?:nsa|dsa)_(?:\w*logits|\w*topk|radix|index|select)|top_?k_?(?:swa_?)?indices",
+    ),
     # -- moving KV blocks is copying; writing new ones is attention
     (ATTENTION, r"dest_?ind(?:ex|ices)_\w*kv"),
     (
@@ -104,7 +107,7 @@ RULES: Final = _rules(
     # -- what only prepares indices
     (
         OTHER,
-        r"slot_mapping|attn_metadata|page_table|req_to_token|block_(?:table|meta)|to_ragged|window_info|attention\w*metadata|compute_position|clamp_position|seq_?lens?_",
+        r"slot_mapping|attn_metadata|page_table|req_to_token|block_(?:table|meta)|to_ragged|window_info|gather_lens|attention\w*metadata|compute_position|clamp_position|seq_?lens?_",
     ),
     (
         OTHER,
@@ -160,7 +163,7 @@ RULES: Final = _rules(
     ),
     (
         ATTENTION,
-        r"solve_tril|merge_\d+x\d+|(?:initial|final|recurrent)_state|(?<![a-z])[kv]_update_|chunk(?:wise|ed)?_\w*(?:fwd|bwd)|recompute_w_u|wy_(?:repr|fast)|bmm_chunk|(?<![a-z])(?:set|store|write|append|save)_(?:mla_)?kv",
+        r"solve_tril|cumsum_kkt|(?:non)?causal(?!_conv)(?:_|$)|sparse_(?:prefill|decode)|paged_?kv|mla_?cache|merge_\d+x\d+|(?:initial|final|recurrent)_state|(?<![a-z])[kv]_update_|chunk(?:wise|ed)?_\w*(?:fwd|bwd)|recompute_w_u|wy_(?:repr|fast)|bmm_chunk|(?<![a-z])(?:set|store|write|append|save)_(?:mla_)?kv",
     ),
     # -- sampling that would look like a norm or a GEMM by name
     (
@@ -169,7 +172,7 @@ RULES: Final = _rules(
     ),
     (
         SAMPLING,
-        r"arg_?max|multinomial|top_p_|mask_logits|ngram|rejection|logprob|build_tree|token_?bitmask|min_?p_|logits?_?(?:bias|process|soft|to|cap)|temperature|gumbel|speculative|verify_tree",
+        r"arg_?max|multinomial|top_p_|mask_logits|ngram|rejection|logprob|build_tree|token_?bitmask|min_?p_|logits?_?(?:bias|process|soft|to|cap)|temperature|gumbel|speculative|verify_?(?:tree|chain)",
     ),
     # -- dense matrix products, after what only prepares their weights
     (QUANTIZATION, r"(?<!p)repack(?!_kv)|interleave_\w*weights|weights?_(?:interleave|shuffle|preprocess)"),
