@@ -6,6 +6,7 @@ JSON goes out row by row, so that a file of any size needs the memory of one row
 from __future__ import annotations
 
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -180,6 +181,13 @@ def _show_verdict(verdict: rdma.Verdict) -> None:
         out.write(f"  {_safe(node)}  {cells}\n")
 
 
+def _event_meanings() -> dict[str, str]:
+    """Event names with their meanings: those of files, and those that probes tell of themselves in the store."""
+    from runners.probes.base import EVENTS  # loads the configuration's models: only for this list
+
+    return {**MEANINGS, **EVENTS}
+
+
 def _list_kinds(json_out: bool) -> None:
     if json_out:
         listed = [
@@ -194,17 +202,23 @@ def _list_kinds(json_out: bool) -> None:
             }
             for kind in kinds.KINDS
         ]
-        events = [{"name": name, "meaning": meaning} for name, meaning in MEANINGS.items()]
+        events = [{"name": name, "meaning": meaning} for name, meaning in _event_meanings().items()]
         sys.stdout.write(_dumps({"schema": 1, "kinds": listed, "events": events}) + "\n")
         return
+    out = sys.stdout
     for kind in kinds.KINDS:
-        sys.stdout.write(f"\n{kind.name}: {kind.title}\n")
-        for column in kind.columns:
-            unit = f" [{column.unit}]" if column.unit else ""
-            note = f"  {column.note}" if column.note else ""
-            sys.stdout.write(f"    {column.name} {column.type}{unit}{note}\n")
+        out.write(f"\n{kind.name}: {kind.title}\n")
+        cells = [(c.name, f"{c.type} [{c.unit}]" if c.unit else c.type, c.note) for c in kind.columns]
+        wide, sort = (max((len(cell[at]) for cell in cells), default=0) for at in (0, 1))
+        for cell in cells:
+            out.write(f"    {cell[0]:{wide}}  {cell[1]:{sort}}  {cell[2]}".rstrip() + "\n")
         if kind.events:
-            sys.stdout.write(f"    events: {', '.join(kind.events)}\n")
-    sys.stdout.write("\nevents\n")
-    for name, meaning in MEANINGS.items():
-        sys.stdout.write(f"    {name}: {meaning}\n")
+            out.write(
+                textwrap.fill(", ".join(kind.events), 118, initial_indent="    events: ", subsequent_indent=" " * 12)
+            )
+            out.write("\n")
+    out.write("\nevents\n")
+    meanings = _event_meanings()
+    width = max(map(len, meanings))
+    for name, meaning in meanings.items():
+        out.write(f"    {name:{width}}  {meaning}\n")

@@ -11,6 +11,7 @@ import pytest
 
 from console.read import read
 from runners.formats import kinds
+from runners.probes.base import EVENTS
 from tests.runners.formats.samples import CAPTURES
 from tests.runners.gates.nccl_text import NODES, tp16
 
@@ -149,6 +150,12 @@ def test_the_list_of_kinds(capsys: pytest.CaptureFixture[str]) -> None:
     listed = json.loads(capsys.readouterr().out)
     assert {kind["name"] for kind in listed["kinds"]} == set(kinds.BY_NAME)
     assert all(kind["columns"] or kind["events"] for kind in listed["kinds"])
-    assert {"name": "oom", "meaning": listed["events"][2]["meaning"]} in listed["events"]
+    meanings = {event["name"]: event["meaning"] for event in listed["events"]}
+    assert {name for kind in listed["kinds"] for name in kind["events"]} | set(EVENTS) <= set(meanings)
+    assert all(meanings.values())
     assert read([], kind=None, json_out=False, list_kinds=True) == 0
-    assert "vllm_log: vLLM server log" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "vllm_log: vLLM server log" in out
+    for name, meaning in meanings.items():
+        assert any(line.split() == [name, *meaning.split()] for line in out.splitlines()), name
+    assert max(map(len, out.splitlines())) <= 160
