@@ -223,6 +223,16 @@ _SGLANG: Final = """
     generation_tps float tokens/s too low on the first line after a pause
     accept_length float tokens
     accept_rate   float ratio
+    mamba_slots   int   -
+    cap_length    float tokens
+    block_accept_length float tokens
+    retracted     int   -        requests put back for want of KV space
+    unbootstrapped int  -        disaggregated prefill: requests that wait for their decode side
+    inflight      int   -        disaggregated prefill: KV transfers under way
+    prealloc      int   -        disaggregated decode: requests with KV space set aside
+    transferring  int   -        disaggregated decode: KV transfers under way
+    tflops        float TF/s     estimate of the engine
+    read_bandwidth float GB/s    estimate of the engine
     graph         bool  -        this batch ran as a captured graph
     graph_device  text  -
     iteration     int   -

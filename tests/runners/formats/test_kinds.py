@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from runners.formats import kinds, text
 from runners.formats.base import Event, Kind, collect
 from runners.formats.events import MEANINGS
+from runners.formats.sglang_log import KEYS
 from tests.runners.formats.samples import SHARED, Expected, expected, parsed
 from tests.runners.formats.samples import text as sample_text
 
@@ -46,6 +47,10 @@ def test_names_are_unique_and_every_column_has_a_type() -> None:
     for kind in kinds.KINDS:
         assert all(column.type in types for column in kind.columns), kind.name
         assert set(kind.events) <= set(MEANINGS), kind.name
+
+
+def test_every_column_that_a_batch_line_can_fill_is_documented() -> None:
+    assert set(KEYS.values()) <= {column.name for column in kinds.BY_NAME["sglang_log"].columns}
 
 
 @pytest.mark.parametrize("kind", kinds.KINDS, ids=lambda kind: kind.name)
