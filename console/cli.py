@@ -302,7 +302,7 @@ def analyze(
 
 def main() -> None:
     """Entry of the `twinrail` script. Known errors end in one line that says what to do; exit codes as documented."""
-    from console.verbs import fail_code, say_error
+    from console.verbs import fail_code, out_json, plain_error, say_error
 
     try:
         app(prog_name="twinrail")
@@ -311,4 +311,6 @@ def main() -> None:
         if code is None:
             raise
         say_error(e)
+        if "--json" in sys.argv:  # whoever parses stdout finds one document there, also for a failure
+            out_json({"error": plain_error(e), "exit": code})
         sys.exit(code)

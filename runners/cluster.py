@@ -102,6 +102,11 @@ class Cluster:
         """Seconds east of UTC of the node's log times; None before `root` has asked."""
         return self._zones.get(name)
 
+    def forget(self, name: str) -> None:
+        """Ask for the node's folder and put the scripts there again when they are next needed."""
+        self._roots.pop(name, None)
+        self._pushed = {(node, path) for node, path in self._pushed if node != name}
+
     async def push(self, name: str, script: str) -> str:
         """Put a payload script on the node, once for each version; its absolute path there."""
         body = script_body(script)

@@ -162,13 +162,13 @@ class Store:
                 return run_on(cursor, sql)
         except duckdb.InterruptException as e:
             raise QueryCancelled("the query was cancelled, or ran too long") from e
-        except duckdb.ProgrammingError as e:
-            raise QueryError(str(e)) from e
         except duckdb.Error as e:
             if "'pytz'" in str(e):
                 raise StoreError(
                     "a TIMESTAMP WITH TIME ZONE cannot be read here: cast it, as in now()::TIMESTAMP"
                 ) from e
+            if isinstance(e, duckdb.ProgrammingError):
+                raise QueryError(str(e)) from e
             raise StoreError(str(e)) from e
         finally:
             if timer:

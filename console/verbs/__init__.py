@@ -94,11 +94,16 @@ def _write(stream: TextIO, text: str) -> None:
     stream.flush()
 
 
-def say_error(error: BaseException) -> None:
-    """One line that says what, where and what to do next."""
+def plain_error(error: BaseException) -> str:
+    """One line that says what, where and what to do next, secrets masked."""
     from store.masking import mask_text
 
-    say("twinrail: " + mask_text(str(error) or type(error).__name__).replace("\n", " "))
+    return mask_text(str(error) or type(error).__name__).replace("\n", " ")
+
+
+def say_error(error: BaseException) -> None:
+    """The error's line, to stderr."""
+    say("twinrail: " + plain_error(error))
 
 
 def fail_code(error: BaseException) -> int | None:

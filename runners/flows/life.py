@@ -181,12 +181,15 @@ class Lives:
     async def _stop_rank(self, dep: Deployment, node: str, job_id: str) -> None:
         await stop_jobs(self.services, node, [job_id], dep.stop_timeout)
 
-    async def stop_deployment(self, dep: Deployment, detail: str) -> None:
-        """Stop the living server of a deployment, if there is one; also one that an earlier owner started."""
+    async def stop_deployment(self, dep: Deployment, detail: str, *, of_run: str | None = None) -> None:
+        """Stop the living server of a deployment, if there is one; also one that an earlier owner started.
+
+        `of_run`: only if that run started it; a server that was up before a run stays up after it.
+        """
         handle = self.handles.get(dep.name)
         if handle is None and (life := self._living(dep.name)) is not None:
             handle = LifeHandle(life, dep, self.services.inventory.nodes_of(dep), [])
-        if handle is not None:
+        if handle is not None and of_run in (None, handle.life.run_id):
             await self.stop(handle, "OK", detail)
 
     def _living(self, deployment: str) -> Life | None:

@@ -114,6 +114,8 @@ class RunFlow:
     async def _prepare(self) -> tuple[str, str] | None:
         """Check, locks, facts of the nodes, probes. The reason when the run may not begin."""
         services, run = self.services, self.row
+        for node in self.nodes:
+            services.cluster.forget(node.name)  # somebody may have cleared the folder since the last run
         if refused := await self._check():
             return refused
         await self._lock_nodes()
@@ -304,9 +306,9 @@ class RunFlow:
                     log.warning("%s: time-to-live not extended: %s", node.name, e)
 
     async def _clean_up(self) -> None:
-        """Stop the server unless it shall stay, stop the probes, read the last bytes, give the nodes back."""
+        """Stop our server unless it shall stay, stop the probes, read the last bytes, give the nodes back."""
         if not self.keep:
-            await self.lives.stop_deployment(self.dep, "the run ended")
+            await self.lives.stop_deployment(self.dep, "the run ended", of_run=self.row.run_id)
         await self._follow_all()
         await self.telemetry.stop()
         await self._drain()

@@ -178,6 +178,9 @@ def test_wrong_usage_is_told_apart_from_trouble(demo: Demo) -> None:
     gone = demo.verb("show", "never", "--demo")
     assert gone.returncode == 3
     assert "twinrail runs" in gone.stderr
+    told = json.loads(demo.verb("show", "never", "--demo", "--json").stdout)
+    assert (told["schema"], told["exit"]) == (1, 3)
+    assert "twinrail runs" in told["error"]
 
 
 def test_a_dry_run_shows_commands_and_does_nothing(demo: Demo) -> None:
