@@ -81,7 +81,7 @@ def _blocks(handle: IO[bytes], rest: bytes, limit: int, noise: bytes, counted: C
 
 
 def _split(block: bytes, limit: int, noise: bytes, counted: Counted) -> list[str]:
-    found = _decoded_lines(_without(noise, block) if noise else block)
+    found = _decoded_lines(block, noise)
     if found and max(map(len, found)) > limit:
         for at, line in enumerate(found):
             if len(line) > limit:
@@ -90,20 +90,17 @@ def _split(block: bytes, limit: int, noise: bytes, counted: Counted) -> list[str
     return found
 
 
-def _without(noise: bytes, block: bytes) -> bytes:
-    """The block without its lines that end in the noise, dropped undecoded: a busy log is nine tenths access lines.
+def _decoded_lines(block: bytes, noise: bytes) -> list[str]:
+    """Lines of a block without those that end in the noise: a busy log is nine tenths access lines.
 
-    The pieces between two endings hold whole lines and then the start of a line to drop.
+    Text beyond ASCII goes line by line: one sign of it would make the whole block wide.
     """
-    for ending in (noise + b"\n", noise + b"\r\n"):
-        if ending in block:
-            *pieces, last = block.split(ending)
-            block = b"".join([piece[: piece.rfind(b"\n") + 1] for piece in pieces if b"\n" in piece]) + last
-    return block
-
-
-def _decoded_lines(block: bytes) -> list[str]:
-    """Lines of a block. Text beyond ASCII goes line by line: one sign of it would make the whole block wide."""
-    if block.isascii():
-        return block.decode("ascii").split("\n")
-    return [line.decode("utf-8", "replace") for line in block.split(b"\n")]
+    endings = (noise, noise + b"\r") if b"\r" in block else noise
+    if not block.isascii():
+        kept = block.split(b"\n")
+        return [line.decode("utf-8", "replace") for line in kept if not noise or not line.endswith(endings)]
+    found = block.decode("ascii").split("\n")
+    if not noise:
+        return found
+    words = (noise.decode(), noise.decode() + "\r") if b"\r" in block else noise.decode()
+    return [line for line in found if not line.endswith(words)]

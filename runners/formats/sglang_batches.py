@@ -84,11 +84,10 @@ def rows_of(lines: Sequence[str]) -> list[Row | None]:
         return found
     groups: dict[bytes, list[int]] = {}
     for at, shape in enumerate(shapes):
-        group = groups.get(shape)
-        if group is None:
-            groups[shape] = [at]
+        if shape in groups:
+            groups[shape].append(at)
         else:
-            group.append(at)
+            groups[shape] = [at]
     for shape, places in groups.items():
         if b" batch, #" not in shape or shape[:6] != b"[-- ::":
             continue

@@ -86,7 +86,7 @@ def write(path: Path, lines: Iterator[str], size: int) -> None:
 def cpu_seconds(command: Sequence[str]) -> float:
     """User and system time of one child."""
     before = os.times()
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=False, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True, env={**os.environ, "LC_ALL": "C.UTF-8"})
     after = os.times()
     return after.children_user - before.children_user + after.children_system - before.children_system
 
