@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final
 
 import orjson
@@ -111,10 +112,11 @@ def _read(found: list[Row | None], lines: Sequence[str], places: Sequence[int], 
     known = _SHAPES[key]
     if known is None:
         return
-    heads = "".join([lines[at][:20] for at in places]).encode().translate(_TO_ZEROS)
-    if heads == _HEAD * len(places):
+    chosen = [lines[at] for at in places]
+    times = [line[:20] for line in chosen]
+    if "".join(times).encode().translate(_TO_ZEROS) == _HEAD * len(places):
         start = 20 + len(ranks)
-        _fill(found, known, places, [lines[at][1:20] for at in places], [lines[at][start:] for at in places])
+        _fill(found, known, places, times, [line[start:] for line in chosen])
 
 
 def _fill(
@@ -138,7 +140,8 @@ def _fill(
         flat[at::count] = [bool(value)] * len(flags)
     values = iter(flat)
     copy, names = shape.base.copy, shape.names
-    for at, time, numbers in zip(places, times, zip(*[values] * count, strict=True), strict=True):
+    pairs = map(zip, repeat(names), zip(*[values] * count, strict=True))
+    for at, time, cells in zip(places, times, pairs, strict=True):
         row = found[at] = copy()
-        row["time"] = time
-        row.update(zip(names, numbers, strict=True))
+        row["time"] = time[1:]
+        row.update(cells)
