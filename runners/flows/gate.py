@@ -31,6 +31,7 @@ def expectation(dep: Deployment, nodes: list[Node]) -> Expectation:
         ep=topo.ep,
         hcas={n.name: tuple(r.hca for r in n.rails) for n in nodes if n.rails},
         deepep=any("deepep" in f.lower() for f in dep.flags),
+        all_to_all=not any("allgather_reducescatter" in f.lower() for f in dep.flags),
     )
 
 
