@@ -2,20 +2,16 @@
 
 import asyncio
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from runners import owner_process
 from runners.session import Session, attached
-from runners.spec import Inventory, load_inventory
+from runners.spec import load_inventory
+from tests.faults.watching import end_owner, until
 from tests.lab.configure import inventory_text
 from tests.lab.durability import Campaign
 from tests.lab.fixture import Lab
@@ -32,30 +28,12 @@ async def session(lab: Lab) -> AsyncIterator[Session]:
     path.write_text(inventory_text(lab.folder), encoding="utf-8")
     async with attached(load_inventory(path), start=True) as found:
         yield found
-    _end_owner(found.config)
-
-
-def _end_owner(inventory: Inventory) -> None:
-    owner = owner_process.find(inventory.store_path)
-    if owner:
-        os.kill(owner.pid, signal.SIGTERM)
-        while owner_process.find(inventory.store_path):
-            time.sleep(0.1)
-
-
-async def _until(session: Session, run_id: str, reached: Callable[[dict[str, Any]], bool], limit_s: float) -> None:
-    deadline = time.monotonic() + limit_s
-    while time.monotonic() < deadline:
-        rows = await session.rows("run_progress", run_id)
-        if reached(rows[0]):
-            return
-        await asyncio.sleep(0.2)
-    pytest.fail(f"not reached within {limit_s} s: {rows[0]}")
+    end_owner(found.config)
 
 
 async def _steady_run(session: Session) -> str:
     run_id = str((await session.order("start_run", what=["D1"]))["run_id"])
-    await _until(session, run_id, lambda r: r["phase"] == "steady", 90)
+    await until(session, run_id, lambda r: r["phase"] == "steady", 90)
     return run_id
 
 
@@ -71,7 +49,7 @@ async def test_a_cut_link_ends_nothing_and_all_samples_arrive_afterwards(lab: La
     states = await session.rows("node_states_now")
     assert [(s["node"], s["state"]) for s in states if s["state"] != "up"] == [("node7", "lost")]
     lab.fault("node7", "heal")
-    await _until(session, run_id, lambda r: r["state"] == "done", 150)
+    await until(session, run_id, lambda r: r["state"] == "done", 150)
     assert (await session.document(run_id))["outcome"] == "OK"
     gap = await session.sql(
         "select max(step) / 1e9 from (select wall_ns - lag(wall_ns) over (order by wall_ns) as step "
@@ -84,12 +62,12 @@ async def test_a_cut_link_ends_nothing_and_all_samples_arrive_afterwards(lab: La
 async def test_a_node_that_dies_ends_the_attempt_typed(lab: Lab, session: Session) -> None:
     run_id = await _steady_run(session)
     lab.fault("node7", "crash")
-    await _until(session, run_id, lambda r: r["done"] == 1, 60)
+    await until(session, run_id, lambda r: r["done"] == 1, 60)
     attempt = (await session.document(run_id))["cases"][0]["attempts"][0]
     assert attempt["outcome"] in ("ENGINE_CRASH", "NODE_LOST")
     assert "node7" in attempt["detail"]
     lab.fault("node7", "boot")
-    await _until(session, run_id, lambda r: r["state"] == "done", 120)
+    await until(session, run_id, lambda r: r["state"] == "done", 120)
     assert _running(lab, "node5") == []
 
 
