@@ -68,7 +68,6 @@ class AddNote(_Order):
 
 class Resume(_Order):
     kind: Literal["resume"]
-    run_id: RunId | None = None
 
 
 class StopOwner(_Order):

@@ -287,19 +287,15 @@ class Owner:
         while True:
             try:
                 await (flow.give_up(CRASHED_FLOW) if broken else flow.run())
-            except StoreError as e:  # a full disk: what is on the nodes stays there, the run goes on from the journal
-                if isinstance(e, QueryError):  # a defect of ours: waiting would not mend it
-                    log.exception("run %s", run_id)
-                    if broken:
-                        return
-                    broken = True
+            except Exception as e:
+                if isinstance(e, StoreError) and not isinstance(e, QueryError):
+                    # a full disk: what is on the nodes stays there, the run goes on from the journal
+                    log.error("run %s waits: %s", run_id, e)  # noqa: TRY400 - the text says it all
+                    with contextlib.suppress(StoreError):
+                        await flow.waits(str(e))
+                    await asyncio.sleep(STORE_RETRY_S)
                     continue
-                log.error("run %s waits: %s", run_id, e)  # noqa: TRY400 - the text says it all
-                with contextlib.suppress(StoreError):
-                    await flow.waits(str(e))
-                await asyncio.sleep(STORE_RETRY_S)
-            except Exception:
-                log.exception("run %s", run_id)
+                log.exception("run %s", run_id)  # a defect of ours: waiting would not mend it
                 if broken:
                     return
                 broken = True

@@ -219,8 +219,3 @@ def sniff(head: str) -> int:
         return 86 if count > 2 else 84
     bare = re.search(r"^(?:Channel \d+/\d+ : \d+\[\w+\] -> |NET/IB : )|nvshmemi_transport_init", head, re.MULTILINE)
     return 75 if bare else 0
-
-
-def node_named(row: Row) -> str:
-    """The node of a row, "?" when its header was lost."""
-    return cells.shown(str(row.get("node") or "?"), 80)

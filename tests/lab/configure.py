@@ -1,4 +1,4 @@
-"""Writes LABDIR/work/twinrail.toml for a lab that is up: `python tests/lab/configure.py LABDIR [FLAG...]`.
+"""Writes twinrail.toml into the folder `work` of a lab that is up: `python tests/lab/configure.py LABDIR [FLAG...]`.
 
 The simulated engine runs on both sshd nodes, with the interpreter that runs this script (it has aiohttp, and a node
 sees the checkout's virtual environment at the same path). Further arguments are flags of the engine.
