@@ -99,6 +99,7 @@ class Attempt(Record):
         None  # marks on the result: client_saturated, cache_warm, tokens_differ, gate_override ...
     )
     case_spec: str | None = None  # JSON of the case
+    variant: str | None = None  # JSON: which deployment, and what differs from it (a step of a sweep, a side of an A/B)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
