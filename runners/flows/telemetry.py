@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 
 import orjson
@@ -46,10 +47,17 @@ class Telemetry:
             if probe.needs_server:
                 await self._launch(handle.nodes[0], probe, handle)
 
+    def job_id(self, life_id: str | None, probe: str, node: str) -> str:
+        """Name of a probe's job. A life that another run began may have had a probe of that run's: ours is another."""
+        scope = life_id or self.run_id
+        if not f"{scope}.".startswith(f"{self.run_id}."):
+            scope = f"{self.run_id}.{hashlib.sha256(scope.encode()).hexdigest()[:4]}"
+        return f"{scope}.{probe}.{node}"
+
     async def _launch(self, node: Node, probe: Probe, handle: LifeHandle | None) -> None:
         services = self.services
         life_id = handle.life.life_id if handle else None
-        job_id = f"{life_id or self.run_id}.{probe.name}.{node.name}"
+        job_id = self.job_id(life_id, probe.name, node.name)
         try:
             link = await services.cluster.link(node.name)
             argv = probe.argv(node, url=handle.url if handle else None)
