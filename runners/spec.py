@@ -195,6 +195,7 @@ class Case(Spec):
     ignore_eos: bool = True
     lives: Literal["shared", "per_repeat"] = "shared"
     inject: Inject | None = None
+    fallback_isl: int | None = Field(default=None, gt=0)  # when the server's context is too short for `isl`
 
     @property
     def label(self) -> str:
@@ -205,12 +206,31 @@ class Case(Spec):
 
 class Plan(Spec):
     name: str = ""
-    deployment: str
-    cases: list[str]
+    deployment: str | None = None  # default: the only one there is
+    cases: list[str] = Field(min_length=1)
     repeats: int = Field(default=3, ge=1, le=1000)
     # A case whose repeats spread by more than 3 % is measured again up to this often; default: twice `repeats`.
     max_repeats: int | None = Field(default=None, ge=1, le=1000)
     order: Literal["interleaved", "blocked"] = "interleaved"
+    lives: Literal["shared", "per_repeat"] | None = None  # default: as each case says
+    scale: float = Field(default=1.0, gt=0, le=1)  # of every length in tokens, for servers that are small
+    cool_down: Duration | None = None  # rest between two attempts
+    budget: Duration | None = None  # of the whole run: no attempt begins after it
+
+
+class Sweep(Spec):
+    """One variable, several values, everything else the same. `vary`: see runners/flows/variants.py."""
+
+    name: str = ""
+    deployment: str | None = None
+    cases: list[str] = Field(min_length=1)
+    vary: str
+    values: list[bool | int | float | str] = Field(min_length=2)
+    repeats: int = Field(default=3, ge=1, le=1000)
+    max_repeats: int | None = Field(default=None, ge=1, le=1000)
+    order: Literal["interleaved", "blocked"] = "blocked"  # interleaved: a restart of the server for each attempt
+    cool_down: Duration | None = None
+    budget: Duration | None = None
 
 
 class Search(Spec):
@@ -234,7 +254,7 @@ K = 1024
 BUILT_IN_CASES: dict[str, dict[str, Any]] = {
     "P1": {"isl": K, "osl": 1},
     "P2": {"isl": 32 * K, "osl": 1},
-    "P3": {"isl": 128 * K, "osl": 1},
+    "P3": {"isl": 128 * K, "osl": 1, "fallback_isl": 64 * K},
     "P4": {"isl": 32 * K, "osl": 1, "concurrency": [2, 4, 8]},
     "D1": {"isl": K, "osl": K},
     "D2": {"isl": K, "osl": K, "concurrency": [16, 32, 64]},
@@ -245,6 +265,9 @@ BUILT_IN_CASES: dict[str, dict[str, Any]] = {
         "inject": {"isl": 128 * K, "osl": 1, "every": "60s", "count": 5},
     },
 }
+
+# The first round: what everything later is judged by.
+BUILT_IN_PLANS: dict[str, dict[str, Any]] = {"first-round": {"cases": ["P1", "P2", "P3", "D1", "D2", "M1"]}}
 
 
 class ConfigError(Exception):
@@ -261,6 +284,7 @@ class Inventory(Spec):
     cases: dict[Name, list[Case]] = Field(default_factory=dict)
     plans: dict[Name, Plan] = Field(default_factory=dict)
     searches: dict[Name, Search] = Field(default_factory=dict)
+    sweeps: dict[Name, Sweep] = Field(default_factory=dict)
     path: Path | None = None
 
     def node(self, name: str) -> Node:
@@ -366,8 +390,8 @@ def _resolve(raw: dict[str, Any]) -> dict[str, Any]:
     out = dict(raw)
     deployments = _table(raw.get("deployments", {}), "deployments")
     out["deployments"] = {n: {**_with_base(n, deployments, ()), "name": n} for n in deployments}
-    for kind in ("plans", "searches"):
-        table = _table(raw.get(kind, {}), kind)
+    for kind in ("plans", "searches", "sweeps"):
+        table = {**(BUILT_IN_PLANS if kind == "plans" else {}), **_table(raw.get(kind, {}), kind)}
         out[kind] = {n: {**_table(v, f"{kind}.{n}"), "name": n} for n, v in table.items()}
     cases = {**BUILT_IN_CASES, **_table(raw.get("cases", {}), "cases")}
     out["cases"] = {n: _expand(n, _table(v, f"cases.{n}")) for n, v in cases.items()}
