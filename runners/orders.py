@@ -24,6 +24,7 @@ class StartRun(_Order):
     what: Annotated[list[ShortName], Field(min_length=1, max_length=100)]
     deployment: ShortName | None = None
     repeats: Annotated[int, Field(ge=1, le=1000)] | None = None
+    scale: Annotated[float, Field(gt=0, le=1)] | None = None  # of every length in tokens
     keep: bool = False  # leave the server up afterwards
     why: Words | None = None
     gate_override: Words | None = None  # words that say why a refusing RDMA gate may be passed

@@ -23,11 +23,12 @@ from runners import orders
 from runners.cluster import Cluster
 from runners.engines import ENGINES
 from runners.flows.life import LifeFailedError, Lives
-from runners.flows.order_of_work import attempts_of, cases_of, max_repeats_of, search_of
+from runners.flows.order_of_work import search_of
 from runners.flows.run_case import RunFlow
 from runners.flows.search import SearchFlow, options_of
 from runners.flows.services import Services
 from runners.flows.sweep import Sweeper
+from runners.flows.work import work_of
 from runners.ingest import Ingest
 from runners.nodes.link import NodeError
 from runners.spec import ConfigError, Deployment, Inventory, load_inventory
@@ -186,13 +187,11 @@ class Owner:
             await active.flow.call_off("stopped by the operator before its turn")
 
     async def _start_run(self, order: orders.StartRun) -> dict[str, Any]:
-        cases, dep_name, repeats, how = cases_of(self.inventory, order.what)
-        dep = self.inventory.deployment(order.deployment or dep_name)
-        repeats = order.repeats or repeats or 1
-        most = max_repeats_of(self.inventory, order.what, repeats)
-        options = {"repeats": repeats, "order": how, "max_repeats": most}
-        run = self._new_run("run", order, order.what, dep, options)
-        attempts = attempts_of(run.run_id, cases, repeats, how)
+        asked = order.model_dump(include={"deployment", "repeats", "scale"}, exclude_none=True)
+        work = work_of(self.inventory, order.what, **asked)
+        dep = self.inventory.deployment(work.deployment)
+        run = self._new_run("run", order, order.what, dep, work.options())
+        attempts = work.attempts(run.run_id)
         await self.store.commit([run, *attempts])
         self._begin(run, dep)
         return {"ok": True, "run_id": run.run_id, "attempts": len(attempts)}
@@ -244,11 +243,10 @@ class Owner:
             if run.run_id in self.runs:
                 continue
             try:
-                dep = self.inventory.deployment(run.deployment)
+                self._begin(run, self.inventory.deployment(run.deployment))
             except ConfigError as e:
                 self._abandon(run, str(e))
                 continue
-            self._begin(run, dep)
             begun.append(run.run_id)
         return begun
 

@@ -7,6 +7,7 @@ skipped, a client that still runs is taken over, a broken attempt is repeated un
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
@@ -23,12 +24,14 @@ from runners.flows.outcome import DIRTY, SERVED, WAITING, Reason
 from runners.flows.services import Services
 from runners.flows.steadiness import more_repeats
 from runners.flows.telemetry import Telemetry
+from runners.flows.variants import deployment_of
+from runners.flows.work import context_of, fitted
 from runners.nodes import jobs, lock
 from runners.nodes.link import NodeError
-from runners.spec import Case, Deployment
+from runners.spec import Case, ConfigError, Deployment
 from store.errors import ResultsError
 from store.queries import call, literal
-from store.records import Attempt, Job, Phase, Run
+from store.records import Attempt, Job, Note, Phase, Run
 
 log = logging.getLogger("twinrail.run")
 
@@ -48,12 +51,23 @@ class RunFlow:
         self.keep = bool(options.get("keep"))
         self.gate_override: str | None = options.get("gate_override")
         self.max_repeats: int | None = options.get("max_repeats")
+        self.cool_down: float | None = options.get("cool_down")
+        self.budget: float | None = options.get("budget")
         self.cancel = asyncio.Event()
-        self.nodes = services.inventory.nodes_of(dep)
+        self.deps = self._deployments()
+        self.nodes = list({n.name: n for d in self.deps for n in services.inventory.nodes_of(d)}.values())
         self.telemetry = Telemetry(services, run.run_id, dep, self.nodes)
         self._locked: list[str] = []
         self._helpers: list[asyncio.Task[None]] = []  # for as long as there is work on the nodes
         self._proven: LifeHandle | None = None  # the server that carried the last attempt well, a moment ago
+
+    def _deployments(self) -> list[Deployment]:
+        """What the run starts: its own deployment and those of its attempts' variants. Raises ConfigError."""
+        rows = self.services.store.query(
+            f"select distinct variant from attempts where run_id = {literal(self.row.run_id)} and variant is not null"
+        ).rows
+        named = {orjson.loads(v)["deployment"] for (v,) in rows} - {self.dep.name}
+        return [self.dep, *(self.services.inventory.deployment(n) for n in sorted(named))]
 
     async def run(self) -> Run:
         """The finished run. Never raises for what happens on nodes: that becomes its outcome."""
@@ -132,10 +146,16 @@ class RunFlow:
     async def _attempts(self) -> tuple[str, str]:
         """Every open attempt in order; the first outcome that was not OK, or OK."""
         worst = ("OK", "")
+        rested = True
         while todo := await self._open_attempts() or await self._more_repeats():
             for attempt in todo:
+                if not rested:
+                    await self._rest()
+                rested = False
                 if self.cancel.is_set():
                     return "CANCELLED", "stopped by the operator"
+                if self._over_budget():
+                    return "CANCELLED", f"the plan's budget of {self.budget:.0f} s is over"
                 done = await self._attempt(attempt)
                 if done.outcome != "OK" and worst[0] == "OK":
                     said = f"{done.case_name} repeat {done.repeat}: {done.detail or ''}"
@@ -143,6 +163,15 @@ class RunFlow:
                 if done.outcome in ("START_FAILED", "GATE_FAILED"):
                     return worst  # the next attempt would meet the same wall
         return worst
+
+    async def _rest(self) -> None:
+        """The plan's cool-down, unless the operator stops the run meanwhile."""
+        if self.cool_down:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self.cancel.wait(), self.cool_down)
+
+    def _over_budget(self) -> bool:
+        return self.budget is not None and time.time_ns() - self.row.created_wall_ns > self.budget * 1e9
 
     async def _more_repeats(self) -> list[Attempt]:
         """Further attempts, journalled, of the cases whose repeats do not agree; none once each had its most."""
@@ -178,8 +207,9 @@ class RunFlow:
             handle = await self._server(attempt, begun)
         except LifeFailedError as e:
             return await self._failed(attempt, e.outcome, e.detail)
-        except NodeError as e:
+        except (NodeError, ConfigError) as e:
             return await self._failed(attempt, "START_FAILED", str(e))
+        attempt = await self._fitted(attempt, handle)
         try:
             done = await AttemptFlow(self.services, attempt, handle, self.cancel).run()
         except NodeError as e:
@@ -188,8 +218,10 @@ class RunFlow:
         if late and done.outcome not in DIRTY:
             done = replace(done, outcome="GATE_FAILED", detail=f"{late}; {done.outcome}: {done.detail or ''}")
             await self.services.store.commit([done])
-        if self.gate_override:
-            done = replace(done, flags=[*(done.flags or []), "gate_override"])
+        marks = ["gate_override"] if self.gate_override else []
+        marks += ["isl_reduced"] if "isl_reduced" in (attempt.flags or []) else []
+        if marks:
+            done = replace(done, flags=[*(done.flags or []), *marks])
             await self.services.store.commit([done])
         per_repeat = Case.model_validate_json(attempt.case_spec or "{}").lives == "per_repeat"
         if done.outcome in DIRTY or handle.trouble():
@@ -201,10 +233,14 @@ class RunFlow:
 
     async def _server(self, attempt: Attempt, begun: int) -> LifeHandle:
         """A ready server, its probes followed, its gate passed. One that has just served well is not asked again."""
-        proven = self._proven
-        if proven is not None and self.lives.handles.get(self.dep.name) is proven and not proven.trouble():
+        proven, dep = self._proven, deployment_of(self.services.inventory, attempt, self.dep)
+        alive = proven is not None and self.lives.handles.get(dep.name) is proven and not proven.trouble()
+        if proven is not None and alive and proven.dep == dep:
             return proven
-        handle = await self.lives.ensure(self.dep, self.row.run_id, self.cancel)
+        for other in self.deps:
+            if other.name != dep.name:
+                await self.lives.stop_deployment(other, f"{dep.name} has its turn", of_run=self.row.run_id)
+        handle = await self.lives.ensure(dep, self.row.run_id, self.cancel)
         launch = Phase(
             attempt_id=attempt.attempt_id,
             run_id=self.row.run_id,
@@ -219,6 +255,22 @@ class RunFlow:
             await self.lives.stop(handle, "GATE_FAILED", refused)
             raise LifeFailedError([Reason("GATE_FAILED", refused)])
         return handle
+
+    async def _fitted(self, attempt: Attempt, handle: LifeHandle) -> Attempt:
+        """The attempt as this server can hold it: a shorter prompt where the case allows one, said in the notes."""
+        case = Case.model_validate_json(attempt.case_spec or "{}")
+        fit = fitted(case, context_of(self.services.store, handle.life.life_id))
+        if fit is case:
+            return attempt
+        said = (
+            f"{attempt.case_name} repeat {attempt.repeat}: {case.isl} + {case.osl} tokens do not fit the server's "
+            f"context; measured with a prompt of {fit.isl}"
+        )
+        flags = [*(attempt.flags or []), "isl_reduced"]
+        attempt = replace(attempt, isl=fit.isl, case_spec=fit.model_dump_json(), flags=flags)
+        note = Note(run_id=self.row.run_id, wall_ns=time.time_ns(), who="twinrail", text=said)
+        await self.services.store.commit([attempt, note])
+        return attempt
 
     async def _failed(self, attempt: Attempt, outcome: str, detail: str) -> Attempt:
         done = replace(
@@ -307,8 +359,8 @@ class RunFlow:
 
     async def _clean_up(self) -> None:
         """Stop our server unless it shall stay, stop the probes, read the last bytes, give the nodes back."""
-        if not self.keep:
-            await self.lives.stop_deployment(self.dep, "the run ended", of_run=self.row.run_id)
+        for dep in () if self.keep else self.deps:
+            await self.lives.stop_deployment(dep, "the run ended", of_run=self.row.run_id)
         await self._follow_all()
         await self.telemetry.stop()
         await self._drain()

@@ -28,5 +28,5 @@ def more_repeats(spreads: Iterable[Mapping[str, Any]], attempts: Sequence[Attemp
         case = Case.model_validate_json(newest.case_spec or "{}")
         seed = f"{newest.run_id}/{ordinal}" if case.seed is None else f"{case.seed}/{repeat}"
         again = attempt_of(newest.run_id, ordinal, case, repeat, seed)
-        out.append(replace(again, case_name=newest.case_name))
+        out.append(replace(again, case_name=newest.case_name, variant=newest.variant))
     return out
