@@ -61,6 +61,22 @@ class Down(_Order):
     deployment: ShortName
 
 
+class Restart(_Order):
+    """A new server life of a deployment, up or not."""
+
+    kind: Literal["restart"]
+    deployment: ShortName
+
+
+class StartWatch(_Order):
+    """Metrics and logs with no run: of one deployment's nodes and server, or of all nodes and whatever is up."""
+
+    kind: Literal["start_watch"]
+    deployment: ShortName | None = None
+    seconds: Annotated[float, Field(gt=0, le=24 * 3600)] = 24 * 3600.0
+    why: Words | None = None
+
+
 class AddNote(_Order):
     kind: Literal["note"]
     run_id: RunId | None = None
@@ -75,7 +91,7 @@ class StopOwner(_Order):
     kind: Literal["stop_owner"]
 
 
-AnyOrder = StartRun | StartSearch | StopRun | Up | Down | AddNote | Resume | StopOwner
+AnyOrder = StartRun | StartSearch | StopRun | Up | Down | Restart | StartWatch | AddNote | Resume | StopOwner
 _ADAPTER: TypeAdapter[AnyOrder] = TypeAdapter(Annotated[AnyOrder, Field(discriminator="kind")])
 
 

@@ -28,6 +28,8 @@ from runners.flows.run_case import RunFlow
 from runners.flows.search import SearchFlow, options_of
 from runners.flows.services import Services
 from runners.flows.sweep import Sweeper
+from runners.flows.upkeep import keep_jobs
+from runners.flows.watch import WatchFlow, new_watch, place_of
 from runners.flows.work import work_of
 from runners.ingest import Ingest
 from runners.nodes.link import NodeError
@@ -42,7 +44,7 @@ log = logging.getLogger("twinrail.owner")
 
 STORE_RETRY_S = 10.0
 LABEL_CHARS = 24  # of a run's id: with the longest node name behind it, it still has to be the name of a job
-FLOWS: dict[str, type[RunFlow]] = {"run": RunFlow, "search": SearchFlow}  # by Run.kind
+FLOWS: dict[str, type[RunFlow]] = {"run": RunFlow, "search": SearchFlow, "watch": WatchFlow}  # by Run.kind
 CRASHED_FLOW = "an error of twinrail itself ended this; see owner.log"
 
 
@@ -65,6 +67,7 @@ class Owner:
         self._one_at_a_time = asyncio.Lock()  # two benchmarks at once would measure each other
         self._tasks: set[asyncio.Task[None]] = set()
         self._cancel_up: dict[str, asyncio.Event] = {}
+        self._hands: dict[str, asyncio.Lock] = {}  # by deployment: one start or stop at a time
 
     async def __aenter__(self) -> Self:
         self.loop = asyncio.get_running_loop()
@@ -75,14 +78,14 @@ class Owner:
         self.services = Services(self.store, self.cluster, self.ingest)
         self.lives = Lives(self.services)
         self.sweeper = Sweeper(self.services)
-        self._sweeping = asyncio.create_task(self.sweeper.run())
+        self._background = [asyncio.create_task(w) for w in (self.sweeper.run(), keep_jobs(self.services))]
         self.resume_all()
         self._take_over_servers()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         """Leave everything on the nodes as it is; what is queued for the store is written."""
-        tasks = [self._sweeping, *self._tasks, *(a.task for a in self.runs.values())]
+        tasks = [*self._background, *self._tasks, *(a.task for a in self.runs.values())]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -161,12 +164,16 @@ class Owner:
             case orders.Up():
                 await self._reload()
                 dep = self.inventory.deployment(order.deployment)
-                self._spawn(self._up(dep, f"up-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"))
+                self._spawn(self._up(dep, self._up_id()))
             case orders.Down():
-                dep = self.inventory.deployment(order.deployment)
-                if order.deployment in self._cancel_up:
-                    self._cancel_up[order.deployment].set()
-                self._spawn(self.lives.stop_deployment(dep, f"stopped by {order.who}"))
+                dep = self._free(order.deployment)
+                self._spawn(self._down(dep, f"stopped by {order.who}"))
+            case orders.Restart():
+                await self._reload()
+                self._spawn(self._restart(self._free(order.deployment), f"restarted by {order.who}"))
+            case orders.StartWatch():
+                await self._reload()
+                return await self._start_watch(order)
             case orders.AddNote():
                 note = Note(run_id=order.run_id, wall_ns=time.time_ns(), who=order.who, text=mask_text(order.text))
                 await self.store.commit([note])
@@ -204,6 +211,38 @@ class Owner:
         await self.store.commit([run])
         self._begin(run, dep)
         return {"ok": True, "run_id": run.run_id}
+
+    async def _start_watch(self, order: orders.StartWatch) -> dict[str, Any]:
+        dep = place_of(self.inventory, order.deployment)
+        if (other := self._on(dep)) is not None:
+            kind, run_id = other.row.kind, other.row.run_id
+            raise orders.OrderError(
+                f"{kind} {run_id} is on there and has probes of its own: the console shows it live, "
+                f"`twinrail resume {run_id}` follows it"
+            )
+        run = new_watch(self._new_run_id("watch"), order, self.inventory)
+        await self.store.commit([run])
+        self._begin(run, dep)
+        return {"ok": True, "run_id": run.run_id}
+
+    def _on(self, dep: Deployment) -> RunFlow | None:
+        """What is on, or was asked to end a moment ago, on one of these nodes."""
+        nodes = {n.name for n in self.inventory.nodes_of(dep)}
+        flows = (a.flow for a in self.runs.values() if a.begun)
+        return next((f for f in flows if nodes & {n.name for n in f.nodes}), None)
+
+    def _free(self, deployment: str) -> Deployment:
+        """The deployment, which no run uses and which is ours to stop. Raises OrderError, ConfigError."""
+        dep = self.inventory.deployment(deployment)
+        if dep.engine == "external":
+            raise orders.OrderError(f"{deployment} is somebody else's server (external): stop it where it runs")
+        for run_id, active in self.runs.items():
+            if active.begun and active.flow.row.kind != "watch" and active.flow.dep.name == deployment:
+                raise orders.OrderError(
+                    f"run {run_id} uses {deployment}: stop the run first (x on the live screen, or Ctrl-C in "
+                    f"`twinrail resume {run_id}`)"
+                )
+        return dep
 
     def _new_run(
         self,
@@ -243,7 +282,8 @@ class Owner:
             if run.run_id in self.runs:
                 continue
             try:
-                self._begin(run, self.inventory.deployment(run.deployment))
+                known = place_of if run.kind == "watch" else Inventory.deployment
+                self._begin(run, known(self.inventory, run.deployment))
             except ConfigError as e:
                 self._abandon(run, str(e))
                 continue
@@ -273,11 +313,27 @@ class Owner:
         """Carry a run out; the boundary where a defect of ours becomes an event instead of a dead owner."""
         run_id = flow.row.run_id
         try:
+            if isinstance(flow, WatchFlow):  # it disturbs nobody, and gives way to what it would disturb
+                self.runs[run_id].begun = True
+                await self._carry(flow)
+                return
             async with self._one_at_a_time:
+                await self._end_watches(flow)
                 self.runs[run_id].begun = True
                 await self._carry(flow)
         finally:
             self.runs.pop(run_id, None)
+
+    async def _end_watches(self, run: RunFlow) -> None:
+        """A run has probes of its own: watches of its nodes end, and their probes are gone before it begins."""
+        nodes = {n.name for n in run.nodes}
+        for watch, task in [(a.flow, a.task) for a in self.runs.values()]:
+            if isinstance(watch, WatchFlow) and nodes & {n.name for n in watch.nodes}:
+                watch.why = f"{run.row.kind} {run.row.run_id} began, with probes of its own"
+                watch.cancel.set()
+                quiet = asyncio.create_task(watch.quiet.wait())
+                await asyncio.wait({quiet, task}, return_when=asyncio.FIRST_COMPLETED)
+                quiet.cancel()
 
     async def _carry(self, flow: RunFlow) -> None:
         run_id = flow.row.run_id
@@ -309,13 +365,30 @@ class Owner:
                 self._spawn(self._up(self.inventory.deployments[life["deployment"]], life["run_id"] or "up"))
 
     async def _up(self, dep: Deployment, run_id: str) -> None:
-        cancel = self._cancel_up[dep.name] = asyncio.Event()
-        try:
-            await self.lives.ensure(dep, run_id, cancel)
-        except (LifeFailedError, NodeError, StoreError) as e:
-            log.warning("up %s: %s", dep.name, e)
-        finally:
-            self._cancel_up.pop(dep.name, None)
+        async with self._hands.setdefault(dep.name, asyncio.Lock()):
+            cancel = self._cancel_up[dep.name] = asyncio.Event()
+            try:
+                await self.lives.ensure(dep, run_id, cancel)
+            except (LifeFailedError, NodeError, StoreError) as e:
+                log.warning("up %s: %s", dep.name, e)
+            finally:
+                self._cancel_up.pop(dep.name, None)
+
+    async def _down(self, dep: Deployment, detail: str) -> None:
+        """Stop its server; one that is just starting is called off first."""
+        if dep.name in self._cancel_up:
+            self._cancel_up[dep.name].set()
+        async with self._hands.setdefault(dep.name, asyncio.Lock()):
+            await self.lives.stop_deployment(dep, detail)
+
+    async def _restart(self, dep: Deployment, detail: str) -> None:
+        await self._down(dep, detail)
+        await self._up(dep, self._up_id())
+
+    @staticmethod
+    def _up_id() -> str:
+        """What stands for a run in the names of a server that is started without one."""
+        return f"up-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
