@@ -140,6 +140,6 @@ def context_of(store: Store, life_id: str) -> int | None:
     names = "context_length|context_len|max_model_len"
     rows = store.query(
         f"select try_cast(value as bigint) from variables where life_id = {literal(life_id)} "
-        f"and regexp_matches(name, '^server\\..*({names})$') and try_cast(value as bigint) > 0"
+        f"and regexp_matches(name, '^server[.].*({names})$') and try_cast(value as bigint) > 0"
     ).rows
     return min((int(v) for (v,) in rows), default=None)
