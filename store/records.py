@@ -356,6 +356,17 @@ class GpuSample(Sample):
     pcie_rx_bps: float | None = None
     pcie_tx_bps: float | None = None
     ecc_errors_total: int | None = None
+    pci_bus_id: str | None = None
+    mem_used_pct: float | None = None  # of tools that give a share and no bytes
+    pcie_gen: int | None = None
+    pcie_width: int | None = None
+    throttled_us_total: int | None = None  # the largest of the driver's counters: they overlap
+    ecc_corrected_total: int | None = None
+    sm_active_pct: float | None = None  # this and the next three: DCGM
+    sm_occupancy_pct: float | None = None
+    tensor_active_pct: float | None = None
+    dram_active_pct: float | None = None
+    missing: str | None = None  # what the tool could not give, with its words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,6 +397,10 @@ class HostSample(Sample):
     swap_used_bytes: int | None = None
     disk_free_bytes: int | None = None
     probe_cpu_ticks: int | None = None
+    blocked: int | None = None
+    faults_total: int | None = None
+    major_faults_total: int | None = None
+    disk_total_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -402,6 +417,10 @@ class ThreadSample(Sample):
     voluntary_switches_total: int | None = None
     involuntary_switches_total: int | None = None
     last_cpu: int | None = None
+    process: str | None = None  # its title
+    role: str | None = None  # scheduler | detokenizer | tokenizer | engine core | worker | front end | router | other
+    run_ns_total: int | None = None
+    wait_ns_total: int | None = None  # runnable, but waiting for a core
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,6 +433,9 @@ class NumaSample(Sample):
     hit_total: int | None = None
     miss_total: int | None = None
     foreign_total: int | None = None
+    process: str | None = None
+    cpus: str | None = None  # of the NUMA node, or those that the process may use
+    missing: str | None = None  # why pages are not known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -438,6 +460,21 @@ class RailSample(Sample):
     ecn_total: int | None = None
     rx_pause_total: int | None = None
     tx_pause_total: int | None = None
+    netdev: str | None = None
+    numa: int | None = None
+    rx_errors_total: int | None = None
+    tx_errors_total: int | None = None
+    rx_drops_total: int | None = None
+    tx_drops_total: int | None = None
+    tx_wait_total: int | None = None
+    timeouts_total: int | None = None
+    link_downs_total: int | None = None
+    cnp_ignored_total: int | None = None
+    rx_pause_us_total: int | None = None
+    tx_pause_us_total: int | None = None
+    pfc: str | None = None  # configured | not configured
+    busiest_priority: int | None = None
+    missing: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -470,6 +507,87 @@ class EngineSample(Sample):
     spec_draft_tokens_total: float | None = None
     spec_accepted_tokens_total: float | None = None
     gen_throughput: float | None = None  # tokens/s as the engine's own gauge or log line states it
+    kv_used_tokens: float | None = None
+    retracted: float | None = None
+    computed_tokens_total: float | None = None
+    cached_tokens_total: float | None = None
+    prefill_sum_s: float | None = None
+    prefill_count: float | None = None
+    decode_sum_s: float | None = None
+    decode_count: float | None = None
+    inference_sum_s: float | None = None
+    inference_count: float | None = None
+    step_tokens_sum: float | None = None
+    step_count: float | None = None
+    aborted_total: float | None = None
+    spec_accept_length: float | None = None  # the engine's own gauge, since its start
+    prefix_unit: str | None = None  # tokens | blocks
+    missing: str | None = None  # columns that this engine has no metric for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuProcess(Sample):
+    """A process with memory on a GPU. `ours`: it belongs to a server of ours; None when none was known then."""
+
+    table: ClassVar[str] = "gpu_processes"
+    pid: int
+    gpu_uuid: str | None = None
+    name: str | None = None
+    mem_used_bytes: int | None = None
+    ours: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuRollup(Record):
+    """One GPU over one step of 10 or 60 s, for long histories."""
+
+    table: ClassVar[str] = "gpu_rollups"
+    key: ClassVar[tuple[str, ...]] = ("run_id", "node", "gpu", "step_s", "wall_ns")
+    run_id: str | None
+    node: str
+    gpu: int
+    step_s: int
+    wall_ns: int  # start of the step
+    n: int
+    util_avg: float | None = None
+    util_min: float | None = None
+    util_max: float | None = None
+    mem_used_bytes: int | None = None
+    power_avg: float | None = None
+    temp_max: float | None = None
+    sm_mhz_avg: float | None = None
+    sm_mhz_min: float | None = None
+    pcie_rx_bps: float | None = None
+    pcie_tx_bps: float | None = None
+    tensor_pct: float | None = None
+    dram_pct: float | None = None
+    throttled: int | None = None  # samples with a reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RailRollup(Record):
+    """One port over one step of 10 or 60 s: rates in GB/s, and what its counters gained."""
+
+    table: ClassVar[str] = "rail_rollups"
+    key: ClassVar[tuple[str, ...]] = ("run_id", "node", "device", "port", "door", "step_s", "wall_ns")
+    run_id: str | None
+    node: str
+    device: str
+    port: int | None
+    door: str
+    step_s: int
+    wall_ns: int
+    n: int
+    line_gbs: float | None = None
+    tx_gbs: float | None = None
+    rx_gbs: float | None = None
+    tx_gbs_max: float | None = None
+    rx_gbs_max: float | None = None
+    errors: int | None = None
+    drops: int | None = None
+    retransmits: int | None = None
+    pauses: int | None = None
+    resets: int | None = None
 
 
 # --- around a run ----------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ FROM (
     UNION ALL SELECT 'engine_samples', count(*) FROM engine_samples
     UNION ALL SELECT 'findings', count(*) FROM findings
     UNION ALL SELECT 'gates', count(*) FROM gates
+    UNION ALL SELECT 'gpu_processes', count(*) FROM gpu_processes
+    UNION ALL SELECT 'gpu_rollups', count(*) FROM gpu_rollups
     UNION ALL SELECT 'gpu_samples', count(*) FROM gpu_samples
     UNION ALL SELECT 'host_samples', count(*) FROM host_samples
     UNION ALL SELECT 'jobs', count(*) FROM jobs
@@ -24,6 +26,7 @@ FROM (
     UNION ALL SELECT 'orders', count(*) FROM orders
     UNION ALL SELECT 'phases', count(*) FROM phases
     UNION ALL SELECT 'points', count(*) FROM points
+    UNION ALL SELECT 'rail_rollups', count(*) FROM rail_rollups
     UNION ALL SELECT 'rail_samples', count(*) FROM rail_samples
     UNION ALL SELECT 'requests', count(*) FROM requests
     UNION ALL SELECT 'runs', count(*) FROM runs
