@@ -12,7 +12,10 @@ WITH gate AS (
   UNION ALL
   SELECT 'event ' || name || ' ' || node, max(severity), node, 'log: ' || name, arg_max(detail, wall_ns), NULL,
          min(wall_ns), max(wall_ns), count(*)
-  FROM log_events WHERE run_id = run AND severity IN ('warn', 'fatal') AND wall_ns <= until
+  FROM log_events e
+  WHERE severity IN ('warn', 'fatal') AND wall_ns <= until
+    AND (run_id = run OR wall_ns >= (SELECT min(r.created_wall_ns) FROM runs r WHERE r.run_id = run)
+                         AND job_id IN (SELECT j.job_id FROM run_server_jobs(run) j))
   GROUP BY name, node, severity
 )
 SELECT * FROM found

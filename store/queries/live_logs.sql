@@ -6,7 +6,7 @@ WITH s AS (
          CASE upper(l.level[1]) WHEN 'D' THEN 10 WHEN 'T' THEN 10 WHEN 'W' THEN 30 WHEN 'E' THEN 40 WHEN 'C' THEN 50 WHEN 'F' THEN 50
               ELSE 20 END AS severity
   FROM log_lines l
-  WHERE (run IS NULL OR l.run_id = run) AND l.wall_ns BETWEEN t0 + least(0, list_min(shifts)) AND t1 + greatest(0, list_max(shifts))
+  WHERE (run IS NULL OR l.run_id = run OR l.job_id IN (SELECT j.job_id FROM run_server_jobs(run) j)) AND l.wall_ns BETWEEN t0 + least(0, list_min(shifts)) AND t1 + greatest(0, list_max(shifts))
     AND (from_node IS NULL OR l.node = from_node) AND (needle IS NULL OR contains(lower(l.text), lower(needle)))
 ), newest AS (
   SELECT * FROM s WHERE at_ns BETWEEN t0 AND t1 AND severity >= level
