@@ -49,7 +49,7 @@ def nice(top: float) -> float:
     return next((m * power for m in (1, 1.5, 2, 3, 4, 5, 6, 8, 10) if m * power >= top * (1 - 1e-9)), 10 * power)
 
 
-class _Canvas:
+class Canvas:
     """Dots in cells: 2 x 4 dots a cell; the last series to touch a cell gives it its colour."""
 
     def __init__(self, width: int, height: int) -> None:
@@ -99,7 +99,7 @@ class Chart(Panel[Plot]):
         columns, rows = width - margin, height - 1
         if columns < 8:
             return []
-        canvas = _Canvas(columns, rows)
+        canvas = Canvas(columns, rows)
 
         def px(x: float) -> int:
             return round((x - data.x0) / (data.x1 - data.x0) * (columns * 2 - 1))
@@ -135,7 +135,7 @@ class Chart(Panel[Plot]):
     def _label(self, value: float) -> str:
         return f"{value:.3g}" if abs(value) < 1000 else f"{value:.0f}"
 
-    def _lines_of(self, data: Plot, canvas: _Canvas, low: float, high: float, margin: int) -> list[Line]:
+    def _lines_of(self, data: Plot, canvas: Canvas, low: float, high: float, margin: int) -> list[Line]:
         rows, columns = canvas.height, canvas.width
         middle = (high + low) / 2
         labels = {0: high, rows - 1: low, (rows - 1) // 2: middle} if rows >= 5 else {0: high, rows - 1: low}
