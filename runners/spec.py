@@ -156,6 +156,16 @@ class Bound(Spec):
     p99: float | None = Field(default=None, gt=0)
 
 
+class ClientTool(Spec):
+    """[clients.NAME]: where a load client other than loadgen is found, and what it is told beyond the case."""
+
+    python: str | None = None  # interpreter on the node that has the tool; default: as the deployment's
+    image: str | None = None  # with launcher = docker: the tool's own image instead of the engine's
+    tokenizer: str | None = None  # folder or name; default: the deployment's model
+    flags: list[str] = Field(default_factory=list)  # further flags of the tool, word by word
+    env: dict[str, str] = Field(default_factory=dict)
+
+
 class Slo(Spec):
     ttft_ms: Bound = Field(default_factory=Bound)
     tpot_ms: Bound = Field(default_factory=Bound)
@@ -185,7 +195,7 @@ class Case(Spec):
     warmup: int | None = Field(default=None, ge=0)
     prefix_share: float = Field(default=0.0, ge=0, lt=1)
     slo: str | None = None
-    client: Literal["loadgen", "vllm_bench", "sglang_bench", "aiperf"] = "loadgen"
+    client: Name = "loadgen"  # a name of runners.clients.CLIENTS
     api: Literal["completions", "chat"] = "completions"
     prompt: Literal["ids", "text"] = "ids"
     budget: Duration = 900.0
@@ -282,6 +292,7 @@ class Inventory(Spec):
     deployments: dict[Name, Deployment] = Field(default_factory=dict)
     slo: dict[Name, Slo] = Field(default_factory=dict)
     cases: dict[Name, list[Case]] = Field(default_factory=dict)
+    clients: dict[Name, ClientTool] = Field(default_factory=dict)
     plans: dict[Name, Plan] = Field(default_factory=dict)
     searches: dict[Name, Search] = Field(default_factory=dict)
     sweeps: dict[Name, Sweep] = Field(default_factory=dict)
