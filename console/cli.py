@@ -227,6 +227,30 @@ def down(deployment: str, config: Config = None, demo: Demo = False, as_json: As
 
 
 @app.command()
+def restart(deployment: str, config: Config = None, demo: Demo = False, as_json: AsJson = False) -> None:
+    """Stop a deployment if it is up, and start it anew. Refused while a run uses it."""
+    from console.verbs.updown import run_restart
+
+    _leave(run_restart(Place(config, demo), deployment, as_json=as_json))
+
+
+@app.command()
+def watch(
+    deployment: Annotated[str | None, typer.Argument(help="its nodes and server; default: all nodes")] = None,
+    lasts: Annotated[str | None, typer.Option("--for", help="e.g. 10m; default: until Ctrl-C, 24h at most")] = None,
+    config: Config = None,
+    demo: Demo = False,
+    as_json: AsJson = False,
+    foreground: Foreground = False,
+    why: Annotated[str | None, typer.Option(help="what you look for, for the notes")] = None,
+) -> None:
+    """Metrics and logs with no run: of every node, and of every server that is up."""
+    from console.verbs.watch import run_watch
+
+    _leave(run_watch(Place(config, demo), deployment, lasts, as_json=as_json, foreground=foreground, why=why))
+
+
+@app.command()
 def trust(node: str, config: Config = None, demo: Demo = False) -> None:
     """Show a node's host key and, if accepted, remember it."""
     from console.trust import trust as trust_node

@@ -87,13 +87,18 @@ async def _resume(inventory: Inventory, run_id: str | None, *, as_json: bool, fo
                 out_json({"runs": []})
             return DONE
         await session.order("resume")
-        return max([await follow(session, r, as_json=as_json) for r in wanted])
+        kinds = {str(r["run_id"]): r["kind"] for r in rows}
+        return max([await follow(session, r, as_json=as_json, kind=kinds[r]) for r in wanted])
 
 
-async def follow(session: Session, run_id: str, *, as_json: bool) -> int:
+async def follow(session: Session, run_id: str, *, as_json: bool, kind: str = "run") -> int:
     """Print progress until the run is done, then its summary. The first Ctrl-C stops the run, the second leaves."""
     from store.errors import OwnerGone
 
+    if kind == "watch":
+        from console.verbs.watch import follow_watch
+
+        return await follow_watch(session, run_id, as_json=as_json)
     try:
         return await _follow(session, run_id, as_json=as_json)
     except OwnerGone as e:
@@ -102,7 +107,7 @@ async def follow(session: Session, run_id: str, *, as_json: bool) -> int:
 
 
 async def _follow(session: Session, run_id: str, *, as_json: bool) -> int:
-    with _interrupts(run_id) as presses:
+    with interrupts(f"`twinrail resume {run_id}` follows it again") as presses:
         said = ""
         stopping = False
         while True:
@@ -142,8 +147,9 @@ async def _stop(session: Session, run_id: str) -> None:
 
 
 @contextlib.contextmanager
-def _interrupts(run_id: str) -> Iterator[asyncio.Event]:
-    """Set by the first SIGINT. The second leaves at once, whatever hangs: what is on goes on without us."""
+def interrupts(left: str) -> Iterator[asyncio.Event]:
+    """Set by the first SIGINT. The second leaves at once, whatever hangs, and says `left`: what is on goes on without
+    us."""
     pressed = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -151,7 +157,7 @@ def _interrupts(run_id: str) -> Iterator[asyncio.Event]:
         if not pressed.is_set():
             pressed.set()
             return
-        say(f"left. `twinrail resume {run_id}` follows it again")
+        say(f"left. {left}")
         os._exit(INFRASTRUCTURE)  # an orderly end would wait for an owner that may never answer
 
     loop.add_signal_handler(signal.SIGINT, press)

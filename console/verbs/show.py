@@ -93,6 +93,11 @@ def print_document(document: dict[str, Any]) -> None:
 
         print_search(document)
         return
+    if "hosts" in document:
+        from console.verbs.watch import print_watch
+
+        print_watch(document)
+        return
     rows = []
     for case in document["cases"]:
         for a in case["attempts"]:

@@ -9,6 +9,7 @@ from store.analysis.statistics import BAR
 from store.errors import StoreError
 from store.export.reader import STATS, Reader
 from store.export.search import search_part
+from store.export.watch import watch_part
 from store.queries import call
 
 LATENCIES = ("ttft_ms", "tpot_ms", "itl_ms", "itl_per_token_ms", "e2e_ms")
@@ -63,6 +64,7 @@ def run_document(reader: Reader, run_id: str) -> dict[str, Any]:
         "deployment": run["deployment"],
         "cases": list(cases.values()),
         **(search_part(reader, run) if run["kind"] == "search" else {}),
+        **(watch_part(reader, run) if run["kind"] == "watch" else {}),
     }
 
 
