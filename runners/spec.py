@@ -251,6 +251,18 @@ class Search(Spec):
     max_concurrency: int = Field(default=256, ge=1)
     repeats: int = Field(default=3, ge=1)
     stop_at_slo: bool = False
+    stop_at_preemption: bool = False  # the KV pressure ladder: up to the first request that is put back
+    max_rate: float | None = Field(default=None, gt=0)  # requests/s: the search climbs over rates instead
+    step_rate: float = Field(default=1.0, gt=0)
+    refine_rate: float = Field(default=0.25, gt=0)
+
+    @model_validator(mode="after")
+    def _whole_rates(self) -> Self:
+        for name, rate in (("step_rate", self.step_rate), ("max_rate", self.max_rate)):
+            steps = (rate or 0) / self.refine_rate
+            if self.max_rate is not None and (steps < 1 - 1e-9 or abs(steps - round(steps)) > 1e-6):
+                raise ValueError(f"{name} = {rate:g} is not a whole multiple of refine_rate = {self.refine_rate:g}")
+        return self
 
 
 class Project(Spec):

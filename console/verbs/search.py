@@ -78,25 +78,34 @@ async def _tell(session: Session, run_id: str) -> None:
     while True:
         with contextlib.suppress(StoreError):
             rows = await session.sql(
-                "select concurrency, outcome, output_tps, input_tps, detail from points "
+                "select concurrency, request_rate, outcome, output_tps, input_tps, detail from points "
                 f"where run_id = '{run_id}' and outcome is not null order by \"ordinal\""
             )
-            for c, outcome, output, prompt, detail in rows.rows[told:]:
+            for c, rate, outcome, output, prompt, detail in rows.rows[told:]:
                 rates = f"{number(output)} out tok/s, {number(prompt)} in tok/s"
-                say(f"point C {c}: {outcome}, {rates}" + plain(_after(detail)))
+                load = _load({"concurrency": c, "request_rate": rate})
+                say(f"point {load}: {outcome}, {rates}" + plain(_after(detail)))
             told = len(rows.rows)
         await asyncio.sleep(TELL_S)
 
 
 def print_search(document: dict[str, Any]) -> None:
     """The points by concurrency, what stopped the climb, and the answers, for people."""
-    points = sorted(document["points"], key=lambda p: p["concurrency"])
-    columns = ["C", "outcome", "reps", "out tok/s", "in tok/s", "CV %", "waiting"]
+    points = sorted(document["points"], key=lambda p: p["request_rate"] or p["concurrency"])
+    columns = [
+        "req/s" if points and points[0]["request_rate"] else "C",
+        "outcome",
+        "reps",
+        "out tok/s",
+        "in tok/s",
+        "CV %",
+        "waiting",
+    ]
     columns += ["TTFT p50", "p95", "p99", "TPOT p50", "p95", "p99"]
     print_table(columns, [_row(p) for p in points])
     for p in points:
         if p["detail"]:
-            out(f"C {p['concurrency']}: {p['detail']}")
+            out(f"{_load(p)}: {p['detail']}")
     out(f"stopped: {document['stopped'] or 'not yet'}{_after(document['stopped_detail'])}")
     for name, answer in document["answers"].items():
         out(f"{name}: {_answer(answer)}")
@@ -110,6 +119,11 @@ def _after(detail: str | None) -> str:
     return f": {detail}" if len(detail) <= MAX_DETAIL else f": {detail[:MAX_DETAIL]} …"
 
 
+def _load(row: dict[str, Any]) -> str:
+    rate = row.get("request_rate")
+    return f"concurrency {row['concurrency']}" if rate is None else f"{rate:g} requests/s"
+
+
 def _row(point: dict[str, Any]) -> list[str]:
     def stat(metric: str, which: str) -> str:
         value = point[metric][which]
@@ -118,12 +132,18 @@ def _row(point: dict[str, Any]) -> list[str]:
 
     figures = [number(point[k]) for k in ("output_tps", "input_tps", "spread_pct", "waiting")]
     latencies = [stat(m, s) for m in ("ttft_ms", "tpot_ms") for s in ("p50", "p95", "p99")]
-    return [str(point["concurrency"]), point["outcome"] or "–", number(point["repeats"], "d"), *figures, *latencies]
+    return [
+        number(point["request_rate"] or point["concurrency"], "g"),
+        point["outcome"] or "–",
+        number(point["repeats"], "d"),
+        *figures,
+        *latencies,
+    ]
 
 
 def _answer(answer: dict[str, Any] | None) -> str:
     if answer is None:
         return "none"
     rates = f"{number(answer['output_tps'])} out tok/s, {number(answer['input_tps'])} in tok/s"
-    above = f" at {answer['above']}" if answer.get("above") else ""
-    return f"concurrency {answer['concurrency']}, {rates}; bounded by {answer.get('bounded_by')}{above}"
+    above = f" at {answer['above']:g}" if answer.get("above") else ""
+    return f"{_load(answer)}, {rates}; bounded by {answer.get('bounded_by')}{above}"

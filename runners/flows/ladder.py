@@ -27,7 +27,11 @@ FINE = 4  # the TPS answer may need gaps narrower than this where few requests r
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the search was asked. `has_slo`: the case names one."""
+    """What the search was asked. `has_slo`: the case names one.
+
+    A search by request rate climbs over whole multiples of `unit`, in requests/s: what is called concurrency here is
+    then that multiple. `stop_at_preemption`: the climb ends at the first point where the engine pre-empted requests.
+    """
 
     step: int = 16
     refine: int = 4
@@ -35,6 +39,12 @@ class Rules:
     repeats: int = 3
     stop_at_slo: bool = False
     has_slo: bool = True
+    unit: float | None = None
+    stop_at_preemption: bool = False
+
+    def said(self, load: int) -> str:
+        """A load in words."""
+        return f"concurrency {load}" if self.unit is None else f"{load * self.unit:g} requests/s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +57,7 @@ class Repeat:
     began: bool = True  # whether its load client ever started
     waiting: float | None = None  # requests that the engine holds back, median over the window; None: not known
     cap: int | None = None  # running requests at which the server itself holds the rest back, when it shows
+    preempted: float | None = None  # requests that the engine put back meanwhile; None: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +73,7 @@ class Point:
     within_slo: bool | None = None
     waiting: float | None = None
     cap: int | None = None
+    preempted: float | None = None
 
     @property
     def succeeded(self) -> bool:
@@ -71,7 +83,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A concurrency to try. `why`: climb | success | slo | tps, the answer it is for."""
+    """A concurrency to try. `why`: climb | success | preemption | slo | tps, the answer it is for."""
 
     concurrency: int
     why: str
@@ -95,6 +107,7 @@ class Verdict:
     max_successful: Answer | None
     max_tps: Answer | None
     max_within_slo: Answer | None
+    max_unpreempted: Answer | None  # only where the search was asked to stop at the first pre-emption
     spread: float | None  # pooled CV of repeats, share; None when nothing was repeated
     tolerance: float  # share of the peak within which max_tps may lie
 
@@ -124,6 +137,7 @@ def point_of(concurrency: int, repeats: Sequence[Repeat], asked: int, *, has_slo
         within_slo=within if has_slo else None,
         waiting=waits[(len(waits) - 1) // 2] if waits else None,
         cap=max(caps) if len(caps) == len(good) and caps else None,
+        preempted=max((r.preempted for r in good if r.preempted is not None), default=None),
     )
     walls = [r for r in repeats if r.outcome in WALLS - {"NODE_LOST"} or not r.began]
     if walls:  # the point was not measured, whatever its other repeats say
@@ -148,8 +162,9 @@ def _share(said: str, n: int, of: int) -> str:
 
 
 def rungs(rules: Rules) -> list[int]:
-    """1, step, 2 step, ... and the maximum itself."""
-    return sorted({1, *range(rules.step, rules.maximum + 1, rules.step), rules.maximum} - {0})
+    """1, step, 2 step, ... and the maximum itself; by rate there is no 1."""
+    first = {1} if rules.unit is None else set()
+    return sorted({*first, *range(rules.step, rules.maximum + 1, rules.step), rules.maximum})
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +185,7 @@ def _climb(points: Sequence[Point], rules: Rules) -> _Climb:
 def _stops(climb: Sequence[Point], rules: Rules) -> list[Reason]:
     """Everything that stops the climb at its last point."""
     last = climb[-1]
-    at = f"at concurrency {last.concurrency}"
+    at = f"at {rules.said(last.concurrency)}"
     if not last.succeeded:
         return [Reason(last.outcome, f"{at}: {last.detail}" if last.detail else at)]
     reasons = []
@@ -181,21 +196,26 @@ def _stops(climb: Sequence[Point], rules: Rules) -> list[Reason]:
         fall = 1 - last.tps / best.tps if best.tps else 0.0
         error = cv * math.sqrt(1 / max(1, best.counted) + 1 / max(1, last.counted))
         if fall > max(cv, _critical(climb) * error, LEAST_FALL):
-            said = f"{at}: {last.tps:.1f} tokens/s, {fall:.1%} below the {best.tps:.1f} at {best.concurrency}"
+            said = (
+                f"{at}: {last.tps:.1f} tokens/s, {fall:.1%} below the {best.tps:.1f} at {rules.said(best.concurrency)}"
+            )
             reasons.append(Reason("TPS_REGRESSION", f"{said}; repeats spread by {cv:.1%}"))
-    if flat := _saturated(climb, cv):
+    if flat := _saturated(climb, cv, rules):
         reasons.append(Reason("TPS_SATURATED", flat))
-    if last.cap is not None and last.concurrency > last.cap:
+    if rules.stop_at_preemption and last.preempted:
+        said = f"{at}: the first pre-emptions, {last.preempted:g} in one repeat: the KV cache is full"
+        reasons.append(Reason("MAX_CONCURRENCY_REACHED", said))
+    if rules.unit is None and last.cap is not None and last.concurrency > last.cap:
         said = f"{at}: the server's own cap, it runs {last.cap} requests and holds the rest back"
         reasons.append(Reason("MAX_CONCURRENCY_REACHED", said))
     if last.concurrency >= rules.maximum:
-        reasons.append(Reason("MAX_CONCURRENCY_REACHED", f"the asked limit of {rules.maximum}"))
+        reasons.append(Reason("MAX_CONCURRENCY_REACHED", f"the asked limit, {rules.said(rules.maximum)}"))
     if rules.stop_at_slo and last.within_slo is False:
         reasons.append(Reason(last.outcome if last.outcome in BREACHES else "SLO_EXCEEDED", f"{at}: {last.detail}"))
     return reasons
 
 
-def _saturated(climb: Sequence[Point], cv: float) -> str | None:
+def _saturated(climb: Sequence[Point], cv: float, rules: Rules) -> str | None:
     """No gain beyond the spread over two steps, with requests waiting at both. Unknown waiting proves nothing."""
     if len(climb) < 3:
         return None
@@ -206,9 +226,10 @@ def _saturated(climb: Sequence[Point], cv: float) -> str | None:
     if gain > cv:
         return None
     waits = " and ".join(f"{p.waiting:g}" for p in steps)
+    first, second, third = (rules.said(p.concurrency) for p in (base, *steps))
     return (
-        f"from concurrency {base.concurrency} over {steps[0].concurrency} to {steps[1].concurrency} TPS gained "
-        f"{max(gain, 0.0):.1%}, repeats spread by {cv:.1%}, while {waits} requests were waiting"
+        f"from {first} over {second} to {third} TPS gained {max(gain, 0.0):.1%}, repeats spread by {cv:.1%}, while "
+        f"{waits} requests were waiting"
     )
 
 
@@ -265,6 +286,7 @@ def verdict(points: Sequence[Point], rules: Rules) -> Verdict:
     stopped = climb.reason or "the search is not over"
     largest = good[-1] if good else None
     inside = [p for p in good if p.within_slo]
+    calm = [p for p in good if not p.preempted] if rules.stop_at_preemption else []
     top = _top_tps(points)
     return Verdict(
         stopped=climb.reason,
@@ -272,9 +294,16 @@ def verdict(points: Sequence[Point], rules: Rules) -> Verdict:
         max_successful=_answer(points, largest, stopped),
         max_tps=_tps_answer(top[0], points, stopped) if top else None,
         max_within_slo=_answer(points, inside[-1] if inside else None, stopped),
+        max_unpreempted=_answer(points, _calm_top(calm, good), stopped),
         spread=pooled_cv((p.counted, p.cv) for p in points),
         tolerance=tolerance(points),
     )
+
+
+def _calm_top(calm: Sequence[Point], good: Sequence[Point]) -> Point | None:
+    """The largest load below the first that was pre-empted."""
+    first = min((p.concurrency for p in good if p.preempted), default=math.inf)
+    return max((p for p in calm if p.concurrency < first), key=lambda p: p.concurrency, default=None)
 
 
 def _answer(points: Sequence[Point], point: Point | None, stopped: str) -> Answer | None:
@@ -308,7 +337,12 @@ def next_step(points: Sequence[Point], rules: Rules) -> Step | None:
     if climb.reason is None:
         tried = {p.concurrency for p in points}
         return next((Step(r, "climb") for r in rungs(rules) if r not in tried), None)
-    return _halve_success(points, rules) or _halve_slo(points, rules) or _halve_tps(points, rules)
+    return (
+        _halve_success(points, rules)
+        or _halve_calm(points, rules)
+        or _halve_slo(points, rules)
+        or _halve_tps(points, rules)
+    )
 
 
 def _middle(low: int, high: int, rules: Rules, why: str) -> Step | None:
@@ -321,6 +355,15 @@ def _halve_success(points: Sequence[Point], rules: Rules) -> Step | None:
         return None
     above = _next_above(points, good[-1].concurrency)
     return _middle(good[-1].concurrency, above.concurrency, rules, "success") if above else None
+
+
+def _halve_calm(points: Sequence[Point], rules: Rules) -> Step | None:
+    if not rules.stop_at_preemption:
+        return None
+    good = _good(points)
+    top = _calm_top([p for p in good if not p.preempted], good)
+    above = _next_above(points, top.concurrency) if top else None
+    return _middle(top.concurrency, above.concurrency, rules, "preemption") if top and above else None
 
 
 def _halve_slo(points: Sequence[Point], rules: Rules) -> Step | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 
+from pydantic import ValidationError
+
 from runners.spec import Case, ConfigError, Inventory, Search
 from store.records import Attempt
 
@@ -77,17 +79,23 @@ def attempt_of(run_id: str, ordinal: int, case: Case, repeat: int, seed: str) ->
     )
 
 
-def search_of(inventory: Inventory, name: str, **asked: int | bool | None) -> tuple[Case, Search]:
+def search_of(inventory: Inventory, name: str, **asked: float | bool | None) -> tuple[Case, Search]:
     """The case and the rules of a search, for the name of a [searches] table or of a case; `asked` goes first.
 
-    A case with several concurrencies is one workload: the search climbs over concurrency itself.
+    A case with several concurrencies is one workload: the search climbs over concurrency itself, with max_rate over
+    request rates.
 
     Raises:
-        ConfigError: no such name, or a case that is driven by request rate.
+        ConfigError: no such name, rates that are no multiples of the finest, or a case by rate without max_rate.
     """
     named = inventory.searches.get(name) or Search(name=name, case=name)
-    search = named.model_copy(update={k: v for k, v in asked.items() if v is not None})
+    try:
+        search = Search.model_validate({**named.model_dump(), **{k: v for k, v in asked.items() if v is not None}})
+    except ValidationError as e:
+        raise ConfigError(f"search {name}: {e.errors(include_url=False)[0]['msg']}") from e
     case = inventory.case(search.case)[0]
-    if case.request_rate is not None:
-        raise ConfigError(f"case {case.name!r} is driven by request_rate; a search climbs over concurrency.")
+    if case.request_rate is not None and search.max_rate is None:
+        raise ConfigError(
+            f"case {case.name!r} is driven by request_rate: say max_rate, and the search climbs over rates."
+        )
     return case, search

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -31,6 +32,8 @@ from store.records import Attempt, Run
 _CAP_NAME = re.compile(r"(?:^|[._-])(?:max[_-]running(?:[_-]requests)?|max[_-]num[_-]seqs)$")
 CAP_SAMPLES = 5  # looks at the engine from which a cap that nobody declared may be concluded
 CAP_SHARE = 0.8  # of those looks that show the same highest number of running requests
+ARRIVALS_S = 20.0  # of an open loop, at the least: shorter ones say little about a queue
+MIN_ARRIVALS = 20
 KV_FULL = 0.9  # above this it may be the cache that holds requests back
 
 
@@ -43,14 +46,24 @@ def options_of(case: Case, search: Search) -> dict[str, Any]:
         repeats=search.repeats,
         stop_at_slo=search.stop_at_slo,
         has_slo=case.slo is not None,
+        stop_at_preemption=search.stop_at_preemption,
     )
+    if search.max_rate is not None:  # in whole multiples of the finest step
+        unit = search.refine_rate
+        step, maximum = round(search.step_rate / unit), round(search.max_rate / unit)
+        rules = replace(rules, unit=unit, step=step, refine=1, maximum=maximum)
     return {"case": case.model_dump(mode="json"), "rules": asdict(rules), "repeats": search.repeats}
 
 
-def case_at(case: Case, concurrency: int) -> Case:
-    """The case at one concurrency, with at least the usual 5 C requests so that there is a steady window."""
-    requests = case.requests and max(case.requests, 5 * concurrency)
-    return case.model_copy(update={"concurrency": concurrency, "requests": requests})
+def case_at(case: Case, load: int, rules: Rules) -> Case:
+    """The case at one load: with at least the usual 5 C requests so that there is a steady window; by rate with
+    arrivals for ARRIVALS_S, and as many requests in flight as come."""
+    if rules.unit is not None:
+        rate = load * rules.unit
+        arrivals = max(case.requests or MIN_ARRIVALS, math.ceil(rate * ARRIVALS_S))
+        return case.model_copy(update={"request_rate": rate, "requests": arrivals})
+    requests = case.requests and max(case.requests, 5 * load)
+    return case.model_copy(update={"concurrency": load, "request_rate": None, "requests": requests})
 
 
 class SearchFlow(RunFlow):
@@ -75,7 +88,7 @@ class SearchFlow(RunFlow):
             await self._point(step)
         last = self.points[-1]
         if last.outcome in ladder.WALLS or not any(p.succeeded for p in self.points):
-            return last.outcome, f"concurrency {last.concurrency}: {last.detail}"
+            return last.outcome, f"{self.rules.said(last.concurrency)}: {last.detail}"
         found = ladder.verdict(self.points, self.rules)
         return "OK", f"stopped by {found.stopped}: {found.detail}"
 
@@ -86,7 +99,7 @@ class SearchFlow(RunFlow):
         ).dicts()
         begun, self.points = None, []
         for row in (records.Point(**row) for row in rows):
-            concurrency = row.concurrency or 1
+            concurrency = self._load(row)
             if row.outcome is None:
                 begun = Step(concurrency, "climb")
             else:
@@ -96,7 +109,7 @@ class SearchFlow(RunFlow):
     async def _point(self, step: Step) -> None:
         """Repeats at one concurrency until the point is settled, then its row and the answers so far."""
         concurrency, run_id = step.concurrency, self.row.run_id
-        row = records.Point(run_id=run_id, ordinal=len(self.points) + 1, concurrency=concurrency)
+        row = records.Point(run_id=run_id, ordinal=len(self.points) + 1, **self._columns(concurrency))
         await self.services.store.commit([row])
         done = self._done(concurrency)
         while not ladder.settled([str(a.outcome) for a in done], _began(done), self.rules.repeats):
@@ -107,12 +120,21 @@ class SearchFlow(RunFlow):
         self._keep_verdict()
         await self.services.store.commit([_filled(row, point, rows), self.row])
 
-    def _done(self, concurrency: int) -> list[Attempt]:
+    def _load(self, row: records.Point | Attempt) -> int:
+        """The load of a row in the ladder's own count."""
+        if self.rules.unit is None:
+            return row.concurrency or 1
+        return round((row.request_rate or 0.0) / self.rules.unit)
+
+    def _columns(self, load: int) -> dict[str, Any]:
+        """The same the other way: what the store keeps of it."""
+        return {"concurrency": load} if self.rules.unit is None else {"request_rate": load * self.rules.unit}
+
+    def _done(self, load: int) -> list[Attempt]:
         rows = self.services.store.query(
-            f"from attempts where run_id = {literal(self.row.run_id)} and state = 'done' "
-            f'and concurrency = {concurrency} order by "ordinal"'
+            f"from attempts where run_id = {literal(self.row.run_id)} and state = 'done' order by \"ordinal\""
         ).dicts()
-        return [Attempt(**row) for row in rows]
+        return [a for a in (Attempt(**row) for row in rows) if self._load(a) == load]
 
     async def _plan(self, concurrency: int, repeat: int) -> Attempt:
         """The next attempt, in the journal. Fresh prompts for every one, also for a case with a seed of its own."""
@@ -122,7 +144,7 @@ class SearchFlow(RunFlow):
         ).rows[0][0]
         ordinal = int(last) + 1
         seed = f"{run_id if self.case.seed is None else self.case.seed}/{ordinal}"
-        attempt = attempt_of(run_id, ordinal, case_at(self.case, concurrency), repeat, seed)
+        attempt = attempt_of(run_id, ordinal, case_at(self.case, concurrency, self.rules), repeat, seed)
         await self.services.store.commit([attempt])
         return attempt
 
@@ -133,7 +155,8 @@ class SearchFlow(RunFlow):
         rows = await asyncio.to_thread(self._repeats, concurrency)
         kind = "input_tps" if self.case.osl == 1 else "output_tps"
         repeats = [repeat_of(row, kind, self._declared(row["life_id"])) for row in rows]
-        return ladder.point_of(concurrency, repeats, self.rules.repeats, has_slo=self.rules.has_slo), rows
+        asked = max(self.rules.repeats, len(repeats))  # a point that was repeated on request has more
+        return ladder.point_of(concurrency, repeats, asked, has_slo=self.rules.has_slo), rows
 
     def _repeats(self, concurrency: int) -> list[dict[str, Any]]:
         ids = [a.attempt_id for a in self._done(concurrency)]
@@ -152,8 +175,25 @@ class SearchFlow(RunFlow):
     def _keep_verdict(self) -> None:
         """The answers so far beside the options of the run: what the documents and screens show."""
         found = ladder.verdict(self.points, self.rules)
-        options = {**orjson.loads(self.row.spec or "{}"), "verdict": asdict(found)}
+        options = {**orjson.loads(self.row.spec or "{}"), "verdict": self._in_words(asdict(found))}
         self.row = replace(self.row, spec=orjson.dumps(options).decode())
+
+    def _in_words(self, found: dict[str, Any]) -> dict[str, Any]:
+        """The verdict as it is kept: a load by rate is a rate."""
+        unit = self.rules.unit
+        if unit is None:
+            return found
+        answers = {k: v for k, v in found.items() if isinstance(v, dict)}
+        by_rate = {
+            name: {
+                **{k: v for k, v in answer.items() if k != "concurrency"},
+                "concurrency": None,
+                "request_rate": answer["concurrency"] * unit,
+                "above": None if answer["above"] is None else answer["above"] * unit,
+            }
+            for name, answer in answers.items()
+        }
+        return {**found, **by_rate}
 
 
 def _filled(row: records.Point, point: ladder.Point, repeats: Sequence[Mapping[str, Any]]) -> records.Point:
@@ -184,6 +224,7 @@ def repeat_of(row: Mapping[str, Any], kind: str, declared: int | None) -> Repeat
         began=row["job_id"] is not None,
         waiting=row["waiting"],
         cap=shown_cap(row, declared),
+        preempted=row["preempted"],
     )
 
 
@@ -194,7 +235,7 @@ def shown_cap(row: Mapping[str, Any], declared: int | None) -> int | None:
     or else if it ran the very same number nearly all the time and its KV cache had room.
     """
     top, waiting = row["running_top"], row["waiting"]
-    if not waiting or top is None or top >= row["concurrency"]:
+    if not waiting or top is None or row["concurrency"] is None or top >= row["concurrency"]:
         return None
     if declared is not None:
         return declared if top >= 0.98 * declared else None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ANSWERS = ("max_successful", "max_tps", "max_within_slo")
 _FIGURES = ("repeats", "input_tps", "output_tps", "spread_pct", "within_slo", "prefix_hit_share")
-_ENGINE = ("waiting", "running_top", "kv_top")
+_ENGINE = ("waiting", "running_top", "kv_top", "preempted")
 
 
 def search_part(reader: Reader, run: Mapping[str, Any]) -> dict[str, Any]:
@@ -30,8 +30,8 @@ def search_part(reader: Reader, run: Mapping[str, Any]) -> dict[str, Any]:
     said = options.get("verdict") or {}
     rows = reader.query(call("search_points", run["run_id"])).dicts()
     engine = _engine(reader.query(call("search_repeats", [a for r in rows for a in r["attempts"] or []])))
-    points = [_point(r, engine.get(r["concurrency"], {})) for r in rows]
-    known = {p["concurrency"]: p for p in points}
+    points = [_point(r, engine.get(_load(r), {})) for r in rows]
+    known = {_load(p): p for p in points}
     case = options.get("case") or {}
     return {
         "search": {
@@ -46,34 +46,41 @@ def search_part(reader: Reader, run: Mapping[str, Any]) -> dict[str, Any]:
         "stopped": said.get("stopped") or (None if run["outcome"] == "OK" else run["outcome"]),
         "stopped_detail": said.get("detail") or (None if run["outcome"] == "OK" else run["detail"]),
         "answers": {name: _answer(said.get(name), known) for name in ANSWERS},
+        **({"max_unpreempted": _answer(said["max_unpreempted"], known)} if said.get("max_unpreempted") else {}),
     }
 
 
 def _point(row: Mapping[str, Any], engine: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        **{k: row[k] for k in ("ordinal", "concurrency", "outcome", "detail", *_FIGURES)},
+        **{k: row[k] for k in ("ordinal", "concurrency", "request_rate", "outcome", "detail", *_FIGURES)},
         **{k: engine.get(k) for k in _ENGINE},
         **{m: {s: row[f"{m}_{s}"] for s in STATS} for m in ("ttft_ms", "tpot_ms", "e2e_ms")},
         "attempts": row["attempts"] or [],
     }
 
 
-def _engine(table: Table) -> dict[int, dict[str, Any]]:
-    """Concurrency -> what the engine showed, the highest of its repeats."""
-    out: dict[int, dict[str, Any]] = {}
+def _load(row: Mapping[str, Any]) -> float | None:
+    """Concurrency, or requests/s in a search by rate."""
+    rate = row.get("request_rate")
+    return row["concurrency"] if rate is None else float(rate)
+
+
+def _engine(table: Table) -> dict[float | None, dict[str, Any]]:
+    """Load -> what the engine showed, the highest of its repeats."""
+    out: dict[float | None, dict[str, Any]] = {}
     for row in table.dicts():
-        mine = out.setdefault(row["concurrency"], {})
+        mine = out.setdefault(_load(row), {})
         for key in _ENGINE:
             if row[key] is not None:
                 mine[key] = max(row[key], mine.get(key, row[key]))
     return out
 
 
-def _answer(said: Mapping[str, Any] | None, points: Mapping[int, Mapping[str, Any]]) -> dict[str, Any] | None:
-    if not said or said["concurrency"] not in points:
+def _answer(said: Mapping[str, Any] | None, points: Mapping[float | None, Mapping[str, Any]]) -> dict[str, Any] | None:
+    if not said or _load(said) not in points:
         return None
-    point = points[said["concurrency"]]
-    return {**{k: point[k] for k in ("concurrency", "input_tps", "output_tps")}, **said}
+    point = points[_load(said)]
+    return {**{k: point[k] for k in ("concurrency", "request_rate", "input_tps", "output_tps")}, **said}
 
 
 def _percent(share: float | None) -> float | None:
@@ -84,12 +91,12 @@ def points_text(document: Mapping[str, Any]) -> str:
     """The points of a search's document as CSV, by concurrency; `answers` names those that a point gives. An empty
     cell is a figure that is not known."""
     stats = [(m, s) for m in ("ttft_ms", "tpot_ms", "e2e_ms") for s in STATS]
-    plain = ("ordinal", "concurrency", "outcome", *_FIGURES, *_ENGINE)
+    plain = ("ordinal", "concurrency", "request_rate", "outcome", *_FIGURES, *_ENGINE)
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["run_id", *plain, *(f"{m}_{s}" for m, s in stats), "answers", "detail", "simulated"])
-    for p in sorted(document["points"], key=lambda p: p["concurrency"]):
-        answers = [n for n, a in document["answers"].items() if a and a["concurrency"] == p["concurrency"]]
+    for p in sorted(document["points"], key=lambda p: _load(p) or 0):
+        answers = [n for n, a in document["answers"].items() if a and _load(a) == _load(p)]
         figures = [*(p[k] for k in plain), *(p[m][s] for m, s in stats)]
         row = [document["run_id"], *figures, " ".join(answers), p["detail"], document["simulated"]]
         writer.writerow(["" if v is None else v for v in row])

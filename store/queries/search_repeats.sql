@@ -10,7 +10,8 @@ WITH m AS (
     GROUP BY attempt_id
 ), samples AS (  -- DP ranks of one look added up; the engine's metrics are preferred to what its log says
     SELECT a.attempt_id, e.wall_ns, coalesce(e.source, '') = 'log' AS from_log,
-           sum(e.running) AS running, sum(e.waiting) AS waiting, max(e.kv_usage) AS kv_usage
+           sum(e.running) AS running, sum(e.waiting) AS waiting, max(e.kv_usage) AS kv_usage,
+           sum(e.preemptions_total) AS preemptions_total
     FROM attempts a
     JOIN m USING (attempt_id)
     JOIN clock c USING (attempt_id)
@@ -23,13 +24,14 @@ WITH m AS (
     QUALIFY from_log = min(from_log) OVER (PARTITION BY attempt_id)
 ), engine AS (
     SELECT attempt_id, count(*) AS samples, median(waiting) AS waiting, max(kv_usage) AS kv_top,
+           max(preemptions_total) - min(preemptions_total) AS preempted,
            any_value(running_top) AS running_top,
            count(*) FILTER (running = running_top) / nullif(count(running), 0) AS running_top_share
     FROM tops
     GROUP BY attempt_id
 )
-SELECT a.attempt_id, a.ordinal, a.concurrency, a.repeat, a.life_id, a.job_id, a.outcome, a.detail, m."window",
-       m.input_tps, m.output_tps, e.samples, e.waiting, e.running_top, e.running_top_share, e.kv_top
+SELECT a.attempt_id, a.ordinal, a.concurrency, a.request_rate, a.repeat, a.life_id, a.job_id, a.outcome, a.detail, m."window",
+       m.input_tps, m.output_tps, e.samples, e.waiting, e.running_top, e.running_top_share, e.kv_top, e.preempted
 FROM attempts a
 LEFT JOIN m USING (attempt_id)
 LEFT JOIN engine e USING (attempt_id)

@@ -129,7 +129,7 @@ def test_gain_that_comes_back_after_a_flat_step_is_not_saturation() -> None:
 
 def test_the_maximum_says_whether_it_was_asked_or_the_servers_own() -> None:
     asked = verdict([ok(1, 10), ok(16, 150)], Rules(maximum=16))
-    assert (asked.stopped, asked.detail) == ("MAX_CONCURRENCY_REACHED", "the asked limit of 16")
+    assert (asked.stopped, asked.detail) == ("MAX_CONCURRENCY_REACHED", "the asked limit, concurrency 16")
     own = verdict([ok(1, 10), ok(16, 150), ok(32, 200, 8, cap=24)], RULES)
     assert own.stopped == "MAX_CONCURRENCY_REACHED"
     assert "the server's own cap, it runs 24" in own.detail

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from runners.flows.ladder import Rules
 from runners.flows.order_of_work import search_of
 from runners.flows.search import case_at, declared_cap, options_of, repeat_of, shown_cap
 from runners.spec import Case, ConfigError, Inventory, parse_inventory
@@ -70,9 +71,9 @@ def test_unknown_names_and_cases_by_rate_are_refused_with_the_reason(inventory: 
 
 def test_each_point_has_enough_requests_for_a_steady_window() -> None:
     case = Case(name="A", isl=64, osl=8, requests=40)
-    assert [case_at(case, c).requests for c in (1, 8, 32)] == [40, 40, 160]
-    assert case_at(Case(name="A", isl=64, osl=8), 32).requests is None
-    assert case_at(case, 32).label == "A-C32"
+    assert [case_at(case, c, Rules()).requests for c in (1, 8, 32)] == [40, 40, 160]
+    assert case_at(Case(name="A", isl=64, osl=8), 32, Rules()).requests is None
+    assert case_at(case, 32, Rules()).label == "A-C32"
 
 
 def test_the_servers_own_cap_is_read_from_its_word_or_its_flags() -> None:
