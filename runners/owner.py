@@ -13,7 +13,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -66,7 +66,7 @@ class Owner:
         self.stop_asked = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()  # two benchmarks at once would measure each other
         self._tasks: set[asyncio.Task[None]] = set()
-        self._cancel_up: dict[str, asyncio.Event] = {}
+        self._starts: dict[str, list[asyncio.Event]] = {}  # by deployment: each start that is on or waits, to call off
         self._hands: dict[str, asyncio.Lock] = {}  # by deployment: one start or stop at a time
 
     async def __aenter__(self) -> Self:
@@ -364,26 +364,41 @@ class Owner:
             if known and life["run_id"] not in self.runs:
                 self._spawn(self._up(self.inventory.deployments[life["deployment"]], life["run_id"] or "up"))
 
-    async def _up(self, dep: Deployment, run_id: str) -> None:
-        async with self._hands.setdefault(dep.name, asyncio.Lock()):
-            cancel = self._cancel_up[dep.name] = asyncio.Event()
-            try:
-                await self.lives.ensure(dep, run_id, cancel)
-            except (LifeFailedError, NodeError, StoreError) as e:
-                log.warning("up %s: %s", dep.name, e)
-            finally:
-                self._cancel_up.pop(dep.name, None)
+    async def _up(self, dep: Deployment, run_id: str, cancel: asyncio.Event | None = None) -> None:
+        with self._start_of(dep, cancel) as called_off:
+            async with self._hands.setdefault(dep.name, asyncio.Lock()):
+                try:
+                    await self.lives.ensure(dep, run_id, called_off)
+                except (LifeFailedError, NodeError, StoreError) as e:
+                    log.warning("up %s: %s", dep.name, e)
 
     async def _down(self, dep: Deployment, detail: str) -> None:
-        """Stop its server; one that is just starting is called off first."""
-        if dep.name in self._cancel_up:
-            self._cancel_up[dep.name].set()
+        """Stop its server; starts that are on or wait are called off first."""
+        for start in self._starts.get(dep.name, ()):
+            start.set()
+        await self._stop_server(dep, detail)
+
+    async def _stop_server(self, dep: Deployment, detail: str) -> None:
         async with self._hands.setdefault(dep.name, asyncio.Lock()):
             await self.lives.stop_deployment(dep, detail)
 
     async def _restart(self, dep: Deployment, detail: str) -> None:
-        await self._down(dep, detail)
-        await self._up(dep, self._up_id())
+        for start in self._starts.get(dep.name, ()):
+            start.set()
+        with self._start_of(dep) as called_off:
+            await self._stop_server(dep, detail)
+            await self._up(dep, self._up_id(), called_off)
+
+    @contextlib.contextmanager
+    def _start_of(self, dep: Deployment, known: asyncio.Event | None = None) -> Iterator[asyncio.Event]:
+        """An event that `down` sets, for as long as this lasts."""
+        start = known or asyncio.Event()
+        starts = self._starts.setdefault(dep.name, [])
+        starts.append(start)
+        try:
+            yield start
+        finally:
+            starts.remove(start)
 
     @staticmethod
     def _up_id() -> str:
