@@ -18,20 +18,30 @@ from console.palette import ConsoleCommands
 from console.theme import THEMES
 from runners.session import Session
 from screens.base import Command, ConsoleScreen, Go
-from screens.data import View
+from screens.data import Place, View
 from screens.help import HelpScreen
 from screens.home import HomeScreen
 from screens.jobs import JobsScreen
 from screens.live import LiveScreen
 from screens.node import NodeScreen
+from screens.places import PlacesScreen
 from screens.profile import ProfileScreen
 from screens.run import RunScreen
 from screens.runs import RunsScreen
 from screens.widgets.text import clean
 from store.errors import StoreError
 
-# One line a screen: its number key follows from the order.
-SCREENS: tuple[type[ConsoleScreen], ...] = (HomeScreen, LiveScreen, NodeScreen, RunsScreen, RunScreen, JobsScreen)
+# One line a screen, in the order of the bar; each class says its own KEY.
+SCREENS: tuple[type[ConsoleScreen], ...] = (
+    HomeScreen,
+    LiveScreen,
+    NodeScreen,
+    ProfileScreen,
+    RunsScreen,
+    JobsScreen,
+    RunScreen,
+)
+PLACES = tuple(Place(s.KEY, s.PLACE, s.ABOUT) for s in SCREENS)
 TERMINAL_CHECK_S = 2.0
 
 
@@ -43,7 +53,8 @@ class TwinrailApp(App[int]):
     COMMANDS: ClassVar = {ConsoleCommands}
     ENABLE_COMMAND_PALETTE = True
     BINDINGS: ClassVar[list[BindingType]] = [
-        *(Binding(str(i), f"go('{s.PLACE}')", s.PLACE) for i, s in enumerate(SCREENS, 1)),
+        *(Binding(p.key, f"go('{p.name}')") for p in PLACES if p.key.isdigit()),
+        Binding("g", "places", "go anywhere: all places and their keys"),
         Binding("question_mark", "help", "this help"),
         Binding("ctrl+p", "command_palette", "commands: everything that makes sense here"),
         Binding("tab", "app.focus_next", "next panel"),
@@ -56,8 +67,7 @@ class TwinrailApp(App[int]):
     def __init__(self, session: Session, now: Callable[[], int] = time.time_ns) -> None:
         super().__init__()
         self.session = session
-        places = tuple((str(i), s.PLACE) for i, s in enumerate(SCREENS, 1))
-        self.view = View(session=session, now=now, places=places)
+        self.view = View(session=session, now=now, places=PLACES)
         for theme in THEMES:
             self.register_theme(theme)
         self.theme = os.environ.get("TEXTUAL_THEME") or THEMES[0].name
@@ -70,7 +80,6 @@ class TwinrailApp(App[int]):
         """Install the screens and show the first."""
         for screen in SCREENS:
             self.install_screen(screen(self.view), screen.PLACE)
-        self.install_screen(ProfileScreen(self.view), ProfileScreen.PLACE)
         self.push_screen("home")
 
     def _handle_signals(self) -> None:
@@ -106,10 +115,20 @@ class TwinrailApp(App[int]):
         else:
             self.switch_screen(place)
 
+    def action_places(self) -> None:
+        """All places and their keys; the next key goes there."""
+
+        def go(place: str | None) -> None:
+            if place is not None:
+                self.action_go(place)
+
+        if isinstance(self.screen, ConsoleScreen) and self.view.places:
+            self.push_screen(PlacesScreen(self.view.places, self.screen.PLACE), go)
+
     def action_help(self) -> None:
         if isinstance(self.screen, ConsoleScreen):
             own = [b for b in self.BINDINGS if isinstance(b, Binding)]
-            self.push_screen(HelpScreen(own, self.screen))
+            self.push_screen(HelpScreen(own, self.screen, self.view.places))
 
     def action_open_trace(self) -> None:
         """The profile screen, asking for a path."""
@@ -142,10 +161,9 @@ class TwinrailApp(App[int]):
 
     def commands(self) -> Iterable[Command]:
         """What makes sense on every screen."""
-        for key, place in self.view.places:
-            yield Command(f"go: {place}", f"also {key}", partial(self.action_go, place))
+        for p in self.view.places:
+            yield Command(f"go: {p.name}", f"{p.about}; also {p.key}", partial(self.action_go, p.name))
         yield Command("open a trace", "where the time goes; no node needed", self.action_open_trace)
-        yield Command("go: profile", "the trace opened last", partial(self.action_go, ProfileScreen.PLACE))
         yield Command("view: other colours", "dark, light, high contrast", self.action_theme)
         yield Command("help", "all keys of this screen", self.action_help)
         if not self.session.owner.alive:

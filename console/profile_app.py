@@ -41,7 +41,11 @@ class ProfileApp(TwinrailApp):
         """There is nowhere else to go."""
 
     def action_help(self) -> None:
-        own = [b for b in self.BINDINGS if isinstance(b, Binding) and not b.action.startswith(("go(", "new_owner"))]
+        own = [
+            b
+            for b in self.BINDINGS
+            if isinstance(b, Binding) and not b.action.startswith(("go(", "places", "new_owner"))
+        ]
         self.push_screen(HelpScreen(own, self.profile))
 
     def commands(self) -> Iterable[Command]:

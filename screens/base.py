@@ -12,10 +12,10 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
 
-from screens.data import Feed, View
+from screens.data import Feed, Place, View
 from screens.widgets.bars import Bar, Ends
 from screens.widgets.panel import Panel
-from screens.widgets.text import Span, clean
+from screens.widgets.text import Span, clean, width_of
 from store.errors import StoreError
 
 
@@ -50,6 +50,8 @@ class ConsoleScreen(Screen[None]):
     """
 
     PLACE: ClassVar[str] = ""
+    KEY: ClassVar[str] = ""  # a digit of its own, or "g " and a letter; "" is reached from another screen only
+    ABOUT: ClassVar[str] = ""  # what is there, in a few words
     PERIOD_S: ClassVar[float] = 1.0
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -181,15 +183,7 @@ class ConsoleScreen(Screen[None]):
         if notice is not None:
             bar.show(Ends(notice))
         self.query_one("#top", Bar).show(self.headline())
-        left: list[Span] = [(" ", "")]
-        for key, place in self.view.places:
-            here = place == self.PLACE
-            left += [(key, "accent"), (f" {place}  ", "strong" if here else "dim")]
-        right: list[Span] = [("?", "accent"), (" help  ", "dim")]
-        if self.size.width >= 100:
-            right += [("ctrl+p", "accent"), (" commands  ", "dim")]
-        right += [("q", "accent"), (" leave ", "dim")]
-        self.query_one("#bottom", Bar).show(Ends(tuple(left), tuple(right)))
+        self.query_one("#bottom", Bar).show(bottom_bar(self.view.places, self.PLACE, self.size.width))
 
     def height_of(self, panel: Widget, lines: int) -> None:
         """A fixed height, or 0 lines to hide; sets styles only when they differ, so that no layout runs for nothing."""
@@ -252,3 +246,30 @@ class ConsoleScreen(Screen[None]):
             self.notify(f"copied {self.focused.title or 'the panel'}")
         else:
             self.notify("tab to a panel first, then y copies it", severity="warning")
+
+
+def bottom_bar(places: Iterable[Place], here: str, width: int) -> Ends:
+    """Where the digits lead. Where room is short rarer keys go first, then spaces, then the ends of the words."""
+    digits = [p for p in places if p.key.isdigit()]
+
+    def left(gap: str, between: str, letters: int) -> list[Span]:
+        spans: list[Span] = [(" ", "")]
+        for p in digits:
+            spans += [(p.key, "accent"), (f"{between}{p.name[:letters]}{gap}", "strong" if p.name == here else "dim")]
+        return spans
+
+    def right(*keys: tuple[str, str]) -> list[Span]:
+        spans = [span for key, word in keys for span in ((key, "accent"), (f" {word}  ", "dim"))]
+        return [*spans, ("q", "accent"), (" leave ", "dim")]
+
+    help_key, palette = ("?", "help"), ("ctrl+p", "commands")
+    more = [("g", "all"), help_key] if digits else [help_key]
+    short = ((" ", 20), ("", 20), ("", 6), ("", 4))
+    shapes = [
+        *([(left("  ", " ", 20), right(*more, palette))] if width >= 100 else []),
+        (left("  ", " ", 20), right(*more)),
+        *((left(" ", between, letters), right(help_key)) for between, letters in short),
+    ]
+    fitting = [(a, b) for a, b in shapes if width_of(a) + width_of(b) <= width]
+    first, last = (fitting or shapes[-1:])[0]
+    return Ends(tuple(first), tuple(last))

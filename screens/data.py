@@ -15,6 +15,15 @@ Row = dict[str, Any]
 FOREVER = 9_000_000_000_000_000_000
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A screen to go to: its key ("4", or "g r" for the leader and a letter), its name, and what is there."""
+
+    key: str
+    name: str
+    about: str
+
+
 @dataclass
 class View:
     """The operator's choices, shared by all screens. `now` is the owner's clock in ns."""
@@ -24,7 +33,7 @@ class View:
     run_id: str | None = None
     attempt_id: str | None = None
     node: str | None = None
-    places: tuple[tuple[str, str], ...] = ()  # key and word of every screen, for the bottom bar
+    places: tuple[Place, ...] = ()  # where one can go; the bottom bar, `g`, help and the palette list these
     marked: set[str] = field(default_factory=set)
 
 

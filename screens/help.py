@@ -12,6 +12,8 @@ from textual.dom import DOMNode
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
+from screens.data import Place
+from screens.places import place_lines
 from screens.widgets.bars import TextPanel
 from screens.widgets.panel import Panel
 from screens.widgets.text import Line, fit, line
@@ -59,8 +61,8 @@ def shown(binding: Binding) -> str:
     return " ".join(keys)
 
 
-def help_lines(app: Iterable[Binding], screen: Screen[Any]) -> list[Line]:
-    """Sections: everywhere, this screen, each kind of panel on it, signs."""
+def help_lines(app: Iterable[Binding], screen: Screen[Any], places: Iterable[Place] = ()) -> list[Line]:
+    """Sections: everywhere, this screen, each kind of panel on it, where to go, signs."""
     sections: list[tuple[str, list[Binding]]] = [("everywhere", [b for b in app if b.description])]
     place = getattr(screen, "PLACE", "") or "this screen"
     sections.append((place, bindings_of(screen)))
@@ -78,6 +80,8 @@ def help_lines(app: Iterable[Binding], screen: Screen[Any]) -> list[Line]:
             lines.append(line((title, "title")))
             lines += [line("  ", (fit(shown(b), 14), "accent"), " ", b.description) for b in bindings]
             lines.append(line(""))
+    if known := place_lines(places):
+        lines += [line(("places", "title")), *known, line("")]
     lines.append(line(("signs", "title")))
     lines += [line("  ", (text, role)) for text, role in SIGNS]
     return lines
@@ -86,9 +90,9 @@ def help_lines(app: Iterable[Binding], screen: Screen[Any]) -> list[Line]:
 class HelpScreen(ModalScreen[None]):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter", "close", "close")]
 
-    def __init__(self, app_bindings: Iterable[Binding], behind: Screen[Any]) -> None:
+    def __init__(self, app_bindings: Iterable[Binding], behind: Screen[Any], places: Iterable[Place] = ()) -> None:
         super().__init__()
-        self._lines = help_lines(app_bindings, behind)
+        self._lines = help_lines(app_bindings, behind, places)
 
     def compose(self) -> ComposeResult:
         with Vertical(id="dialog", classes="tall"):

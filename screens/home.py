@@ -34,6 +34,8 @@ S = 1_000_000_000
 
 class HomeScreen(ConsoleScreen):
     PLACE = "home"
+    KEY = "1"
+    ABOUT = "what runs, the nodes, what to start, the next step"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("x", "mark", "mark a case, to start several"),
         Binding("u", "up", "bring the deployment up"),

@@ -208,7 +208,7 @@ def next_step(snap: HomeView) -> list[Span]:
             ]
     bad = next((r for r in snap.runs[:1] if r["state"] == "done" and r["outcome"] not in (None, "OK")), None)
     if bad:
-        return [(f"look at {clean(bad['run_id'], 60)}: 5 shows its attempts and commands", "")]
+        return [(f"look at {clean(bad['run_id'], 60)}: g r shows its attempts and commands", "")]
     if any(r["state"] == "running" for r in snap.runs):
         return [("watch it: 2", "")]
     if not snap.runs:

@@ -28,6 +28,8 @@ class JobsView:
 
 class JobsScreen(ConsoleScreen):
     PLACE = "jobs"
+    KEY = "0"
+    ABOUT = "what of ours lives on the nodes"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("a", "alive", "only living jobs, or all"),
         Binding("l", "live", "the run of this job on the live screen"),

@@ -30,6 +30,8 @@ from screens.widgets.timeline import PhaseStrip
 
 class LiveScreen(ConsoleScreen):
     PLACE = "live"
+    KEY = "2"
+    ABOUT = "the run as it goes, or a past one again"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left_square_bracket", "attempt(-1)", "attempt before"),
         Binding("right_square_bracket", "attempt(1)", "attempt after"),

@@ -14,7 +14,7 @@ from screens.base import Command, ConsoleScreen
 from screens.data import Row
 from screens.live_data import S, clocks_of, log_rows, netdevs_of
 from screens.widgets.bars import Ends, TextPanel
-from screens.widgets.devices import Devices
+from screens.widgets.devices import Devices, with_processes
 from screens.widgets.lamps import worded
 from screens.widgets.logview import LogQuery, LogView
 from screens.widgets.rails import Rails, worth_showing
@@ -37,6 +37,8 @@ class NodeView:
 
 class NodeScreen(ConsoleScreen):
     PLACE = "node"
+    KEY = "3"
+    ABOUT = "one node: devices, rails, host, logs"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left_square_bracket", "other(-1)", "node before"),
         Binding("right_square_bracket", "other(1)", "node after"),
@@ -80,6 +82,8 @@ class NodeScreen(ConsoleScreen):
         clocks = clocks_of(await self.feed.rows("live_clock", None, tables=("clock_offsets", "runs")))
         t0 = now - 120 * S
         gpus = await self.feed.rows("live_gpus", None, t0, now, *clocks)
+        held = await self.feed.rows("live_gpu_processes", None, t0, now, *clocks, every=2)
+        gpus = with_processes([g for g in gpus if g["node"] == name], held)
         rails = await self.feed.rows("live_rails", None, t0, now, *clocks)
         host = await self.feed.rows("screen_host", t0 + offset, now + offset)
         query = self.query_one(LogView).query_state
@@ -87,7 +91,7 @@ class NodeScreen(ConsoleScreen):
         return NodeView(
             node=name,
             state=state,
-            gpus=[g for g in gpus if g["node"] == name],
+            gpus=gpus,
             rails=worth_showing([r for r in rails if r["node"] == name], netdevs_of(self.view)),
             host=next((h for h in host if h["node"] == name), None),
             threads=await self.feed.rows("screen_threads", name, t0 + offset, now + offset, every=2, key=name),

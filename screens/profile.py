@@ -46,6 +46,8 @@ class ProfileScreen(ConsoleScreen):
     """Fed by a process that holds the captures, not by the store."""
 
     PLACE = "profile"
+    KEY = "7"
+    ABOUT = "where the time of a capture goes"
     PERIOD_S = 3600.0
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o", "open", "open traces: torch profiler (json, gz) or nsys exports"),

@@ -82,6 +82,8 @@ _NOTHING: Row = dict.fromkeys(
 
 class RunScreen(ConsoleScreen):
     PLACE = "run"
+    KEY = "g r"
+    ABOUT = "one run: attempts, requests, commands"
     PERIOD_S = 2.0
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w", "window", "window: steady or all"),

@@ -19,6 +19,8 @@ from screens.widgets.text import clean
 
 class RunsScreen(ConsoleScreen):
     PLACE = "runs"
+    KEY = "8"
+    ABOUT = "all runs, newest first"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("l", "live", "show the run on the live screen, or replay it"),
         Binding("slash", "filter", "filter the runs"),

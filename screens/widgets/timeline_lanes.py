@@ -53,7 +53,7 @@ class Timeline(Panel[Lanes]):
         Binding("l,shift+right", "pan(1)", "half a window later"),
         Binding("plus,equals_sign", "zoom(-1)", "zoom in at the cursor"),
         Binding("minus", "zoom(1)", "zoom out"),
-        Binding("0", "whole", "the whole capture"),
+        Binding("w", "whole", "the whole capture"),
         Binding("up,k", "lane(-1)", "row above"),
         Binding("down,j", "lane(1)", "row below"),
         Binding("pageup", "lane(-8)", "rows above", show=False),

@@ -54,8 +54,8 @@ def open_app(stores: Callable[[str], Path], tmp_path: Path) -> Iterator[OpenApp]
 
 
 async def goto(pilot: Pilot[int], key: str) -> ConsoleScreen:
-    """Press a screen's key and wait until it shows what the store says."""
-    await pilot.press(key)
+    """Press a screen's keys ("2", "g r") and wait until it shows what the store says."""
+    await pilot.press(*key.split())
     await pilot.pause()
     screen = pilot.app.screen
     assert isinstance(screen, ConsoleScreen)

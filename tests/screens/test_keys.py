@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from textual.widgets import Input
 
-from console.app import TwinrailApp
-from screens.base import ConsoleScreen
+from console.app import PLACES, TwinrailApp
+from screens.base import ConsoleScreen, bottom_bar
+from screens.data import Place
 from screens.dialogs import Reader, StartRun
 from screens.help import HelpScreen
 from screens.live import LiveScreen, instant
+from screens.widgets.bars import Bar, TextPanel
 from screens.widgets.chart import Chart
 from screens.widgets.findings import Findings
 from screens.widgets.logview import LogView
 from screens.widgets.requests import Requests
 from screens.widgets.table import Table
+from screens.widgets.text import width_of
 from store.records import LogLine
 from tests.screens.conftest import OpenApp, goto, settled
 from tests.screens.fake_session import StoreSession
@@ -89,7 +94,7 @@ async def test_hidden_screens_ask_nothing(open_app: OpenApp) -> None:
     app = open_app("live")
     async with app.run_test(size=(120, 36)) as pilot:
         live = await goto(pilot, "2")
-        await goto(pilot, "4")
+        await goto(pilot, "8")
         asked = live.feed.asked
         await pilot.pause(1.3)
         assert live.feed.asked == asked
@@ -98,7 +103,7 @@ async def test_hidden_screens_ask_nothing(open_app: OpenApp) -> None:
 async def test_answers_are_kept_until_their_tables_change(open_app: OpenApp) -> None:
     app = open_app("live")
     async with app.run_test(size=(120, 36)) as pilot:
-        runs = await goto(pilot, "4")
+        runs = await goto(pilot, "8")
         asked = runs.feed.asked
         await settled(pilot, runs)
         assert runs.feed.asked == asked
@@ -261,7 +266,7 @@ async def test_maximise_gives_a_panel_the_room_and_takes_it_back(open_app: OpenA
         assert logs.size.height == before
 
 
-@pytest.mark.parametrize("key", list("123456"))
+@pytest.mark.parametrize("key", [p.key for p in PLACES])
 async def test_help_of_every_screen_lists_its_keys(open_app: OpenApp, key: str) -> None:
     app = open_app("live")
     async with app.run_test(size=(120, 36)) as pilot:
@@ -273,6 +278,49 @@ async def test_help_of_every_screen_lists_its_keys(open_app: OpenApp, key: str) 
         for binding in type(screen).BINDINGS:
             assert getattr(binding, "description", "") in text
         await pilot.press("escape")
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda p: p.name)
+async def test_every_place_has_a_key_that_leads_there(open_app: OpenApp, place: Place) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await goto(pilot, place.key)
+        assert place.name == screen.PLACE
+        bar = screen.query_one("#bottom", Bar).plain()
+        assert (place.key in bar) == place.key.isdigit()
+
+
+async def test_g_lists_all_places_and_the_next_key_goes_there(open_app: OpenApp) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("g")
+        await pilot.pause()
+        listed = app.screen.query_one(TextPanel).plain()
+        for p in PLACES:
+            assert f"{p.key:5}{p.name}" in listed
+            assert p.about in listed
+        await pilot.press("8")
+        await pilot.pause()
+        assert isinstance(app.screen, ConsoleScreen)
+        assert app.screen.PLACE == "runs"
+        await pilot.press("g", "escape")
+        await pilot.pause()
+        assert app.screen.PLACE == "runs", "escape stays"
+
+
+def test_keys_of_places_are_one_digit_or_one_letter_behind_the_leader_and_nobody_shares() -> None:
+    for p in PLACES:
+        assert re.fullmatch(r"[0-9]|g [a-z]", p.key), p
+    assert len({p.key for p in PLACES}) == len(PLACES) == len({p.name for p in PLACES})
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_the_bar_holds_ten_places_at_any_width(width: int) -> None:
+    names = ["home", "live", "node", "plan", "search", "compare", "profile", "runs", "export", "jobs"]
+    ends = bottom_bar([Place(str(n % 10), name, "") for n, name in enumerate(names, 1)], "live", width)
+    assert width_of(ends.left) + width_of(ends.right) <= width
+    text = "".join(t for t, _ in ends.left)
+    assert all(f"{n % 10}" in text and name[:4] in text for n, name in enumerate(names, 1))
 
 
 async def test_palette_offers_what_makes_sense_here(open_app: OpenApp) -> None:

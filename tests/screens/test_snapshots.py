@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from console.app import PLACES
 from tests.screens.conftest import OpenApp, goto
 
-KEYS = {"home": "1", "live": "2", "node": "3", "runs": "4", "run": "5", "jobs": "6"}
+KEYS = {p.name: p.key for p in PLACES if p.name != "profile"}
 SIZES = SMALL, MIDDLE, LARGE = (80, 24), (120, 36), (200, 60)
 
 PICTURES = [
@@ -74,6 +75,15 @@ def test_help(snap_compare: Any, open_app: OpenApp) -> None:
         await pilot.pause()
 
     assert snap_compare(open_app("live"), terminal_size=MIDDLE, run_before=show)
+
+
+def test_places(snap_compare: Any, open_app: OpenApp) -> None:
+    async def show(pilot: Pilot[int]) -> None:
+        await goto(pilot, "2")
+        await pilot.press("g")
+        await pilot.pause()
+
+    assert snap_compare(open_app("live"), terminal_size=SMALL, run_before=show)
 
 
 def test_light_theme(snap_compare: Any, open_app: OpenApp) -> None:
