@@ -28,6 +28,7 @@ from screens.places import PlacesScreen
 from screens.profile import ProfileScreen
 from screens.run import RunScreen
 from screens.runs import RunsScreen
+from screens.search import SearchScreen
 from screens.widgets.text import clean
 from store.errors import StoreError
 
@@ -36,6 +37,7 @@ SCREENS: tuple[type[ConsoleScreen], ...] = (
     HomeScreen,
     LiveScreen,
     NodeScreen,
+    SearchScreen,
     ProfileScreen,
     RunsScreen,
     JobsScreen,

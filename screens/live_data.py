@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from screens.data import FOREVER, Feed, Row, View
+from screens.widgets.devices import with_processes
 from screens.widgets.logview import BUFFER, LogQuery
 from screens.widgets.rails import worth_showing
 from screens.widgets.timeline import PhaseBit
@@ -190,13 +191,15 @@ async def look(view: View, feed: Feed, run_id: str, window: str, at_ns: int | No
     counts = await feed.rows("live_counts", *args, tables=("requests",), every=2, key=at)
     stage = await feed.rows("live_stage", run_id, until, tables=("log_events",)) if not phases else []
     engine = await feed.rows("live_engine", run_id, t0, now, *clocks, every=2, key=(run_id, at_ns))
+    gpus = await feed.rows("live_gpus", run_id, t0, now, *clocks)
+    held = await feed.rows("live_gpu_processes", run_id, t0, now, *clocks, every=5, key=(run_id, at_ns))
     return LiveView(
         attempts=tuple(attempts),
         attempt=attempt,
         now_ns=now,
         running=running,
         phases=tuple(phases),
-        gpus=await feed.rows("live_gpus", run_id, t0, now, *clocks),
+        gpus=with_processes(gpus, held),
         rails=worth_showing(await feed.rows("live_rails", run_id, t0, now, *clocks), netdevs_of(view)),
         engine=engine[0] if engine else None,
         window=window,

@@ -8,17 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from screens.data import Row
-from screens.search_data import ANSWERS, S, SearchView, load_of, load_word
+from screens.search_data import ANSWERS, S, SearchView, answer_load, answer_word, load_word
 from screens.search_rows import outcome_cell, percent, share_cell, spread_cell
 from screens.widgets.lamps import worded
 from screens.widgets.text import NONE, Line, Span, clean, fit, line, milli, num, span_s
-
-WHY = {
-    "climb": "the next rung of the climb",
-    "success": "halving towards the most load that succeeds",
-    "slo": "halving towards the most load within the SLO",
-    "tps": "halving towards the most tokens a second",
-}
 
 
 def label(text: str) -> Span:
@@ -55,17 +48,12 @@ def _now(snap: SearchView) -> list[Line]:
     spans.append(
         (f"  {clean(live['phase'] or 'starting', 20)}  {live['ended']}/{num(live['target'])} requests", "accent")
     )
-    why = _why(snap, live)
-    if why:
-        spans.append((f"   {why}", "dim"))
+    spans.append((f"   {_why(snap)}", "dim"))
     return [line(*spans)]
 
 
-def _why(snap: SearchView, live: dict[str, Any]) -> str:
-    """Why this load: the step that the flow wrote down for it, else what its verdict says of the climb."""
-    step = snap.verdict.get("next")
-    if isinstance(step, dict) and load_of(step) == live["load"]:
-        return WHY.get(str(step.get("why")), clean(step.get("why") or "", 200))
+def _why(snap: SearchView) -> str:
+    """What the flow's verdict says of the climb."""
     if not snap.verdict:
         return "the first rung"
     return "the climb goes on" if snap.verdict.get("stopped") is None else "refining between measured points"
@@ -102,25 +90,24 @@ def _answers(snap: SearchView) -> list[Line]:
     lines = []
     by_load = {p["load"]: p for p in snap.points}
     for name, (letter, word, _) in ANSWERS.items():
-        said = snap.verdict.get(name)
-        head = label(f"({letter})")
+        said, head = snap.verdict.get(name), label(f"({letter})")
         if not isinstance(said, dict):
-            none = (
-                "no SLO was asked for" if name == "max_within_slo" and not snap.rules.get("has_slo") else "no point yet"
-            )
-            none = none if snap.running or none.startswith("no SLO") else "none"
-            lines.append(line(head, (f"{word:11}", ""), (none, "dim")))
+            if name != "max_unpreempted":
+                lines.append(line(head, f"{word:11}", (_no_answer(snap, name), "dim")))
             continue
-        p = by_load.get(load_of(said))
+        p = by_load.get(answer_load(said, snap.rules))
         tps = num(p["tps"], 1) if p else NONE
-        above = f" at C {said['above']}" if said.get("above") is not None else ""
+        above = f" at {answer_word(said, snap.rules, 'above')}" if said.get("above") is not None else ""
         bound = f"bounded by {clean(said.get('bounded_by') or NONE, 60).replace('_', ' ')}{above}"
-        lines.append(
-            line(
-                head, f"{word:11}", (f"{load_word(said):7}", "strong"), f" {tps:>8} {tps_word(snap)}  ", (bound, "dim")
-            )
-        )
+        load = answer_word(said, snap.rules)
+        lines.append(line(head, f"{word:11}", (f"{load:7}", "strong"), f" {tps:>8} {tps_word(snap)}  ", (bound, "dim")))
     return lines
+
+
+def _no_answer(snap: SearchView, name: str) -> str:
+    if name == "max_within_slo" and not snap.rules.get("has_slo"):
+        return "no SLO was asked for"
+    return "no point yet" if snap.running else "none"
 
 
 def _cost(snap: SearchView) -> Line:
@@ -170,7 +157,7 @@ def legend(snap: SearchView) -> Line:
     for name, (letter, _, word) in ANSWERS.items():
         said = snap.verdict.get(name)
         if isinstance(said, dict) and snap.step is None:
-            spans += [(f"({letter}) ", "strong"), (f"{word} {load_word(said)}  ", "dim")]
+            spans += [(f"({letter}) ", "strong"), (f"{word} {answer_word(said, snap.rules)}  ", "dim")]
     return Line(tuple(spans))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from screens.widgets.panel import Panel
-from screens.widgets.text import NONE, Line, Span, clean, fit, line, num, short, spark
+from screens.widgets.text import NONE, Line, Span, clean, crop, fit, line, num, short, spark, width_of
 
 Row = dict[str, Any]
 HARMLESS = {"", "gpu_idle", "applications_clocks_setting", "sw_power_cap", "none", "not active"}
@@ -25,6 +25,28 @@ def reason(gpu: Row) -> str:
     return " ".join(known).replace("_", " ") or clean(text, 40)
 
 
+def with_processes(gpus: Sequence[Row], processes: Sequence[Row]) -> list[Row]:
+    """Rows of `live_gpus`, each with `processes`: those of `live_gpu_processes` on the same GPU, the largest first."""
+    by_gpu: dict[tuple[str, str], list[Row]] = {}
+    for p in processes:
+        if p["gpu_uuid"]:
+            by_gpu.setdefault((p["node"], p["gpu_uuid"]), []).append(p)
+    return [{**g, "processes": by_gpu.get((g["node"], g.get("uuid") or ""), [])} for g in gpus]
+
+
+def holder(gpu: Row) -> Span:
+    """Who holds the GPU's memory: the largest process, how much, and how many more; a stranger's is marked."""
+    held = gpu.get("processes") or []
+    if not held:
+        return "", ""
+    p = held[0]
+    gib = "" if p["mem_used_bytes"] is None else f" {p['mem_used_bytes'] / 2**30:.1f} GiB"
+    more = f" +{len(held) - 1}" if len(held) > 1 else ""
+    strange = any(q["ours"] is False for q in held)
+    name = clean(p["name"] or NONE, 200).rsplit("/", 1)[-1][:24]
+    return f"{'▲ not ours: ' if strange else ''}{p['pid']} {name}{gib}{more}", "warn" if strange else "dim"
+
+
 def node_names(data: Sequence[Row]) -> list[str]:
     return sorted({g["node"] for g in data})
 
@@ -39,16 +61,21 @@ def _range(values: Sequence[float | None], digits: int = 0) -> str:
 
 def _mem(gpu: Row) -> float | None:
     used, total = gpu.get("mem_used_bytes"), gpu.get("mem_total_bytes")
-    return 100 * used / total if used is not None and total else None
+    return 100 * used / total if used is not None and total else gpu.get("mem_used_pct")
+
+
+def block(width: int) -> int:
+    """GPUs beside each other in a grid of this width: 8, or 16 where they keep five cells each."""
+    return 16 if width >= 8 + 16 * 5 + 10 else 8
 
 
 class Devices(Panel[list[Row]]):
-    """Rows of `live_gpus`."""
+    """Rows of `live_gpus`, with `processes` where they are known."""
 
     def lines_wanted(self, level: int) -> int:
         """Lines without the title: level 0 = a line a node, 1 = grid of three, 2 = grid of six, 3 = a line a GPU."""
-        data = self.data or []
-        blocks = sum(-(-sum(1 for g in data if g["node"] == n) // 8) for n in node_names(data))
+        data, each = self.data or [], block(self.size.width)
+        blocks = sum(-(-sum(1 for g in data if g["node"] == n) // each) for n in node_names(data))
         return {0: len(node_names(data)), 1: 3 * blocks, 2: 6 * blocks, 3: len(data) + len(node_names(data))}[level]
 
     def draw(self, data: list[Row], width: int, height: int) -> list[Line]:
@@ -63,24 +90,28 @@ class Devices(Panel[list[Row]]):
         return [self._summary(n, gpus, width) for n, gpus in nodes]
 
     def _summary(self, node: str, gpus: list[Row], width: int) -> Line:
+        """One line: a bar a GPU where there is room, then what the node's GPUs have in common."""
         utils = [g["util_pct"] for g in gpus]
         known = [u for u in utils if u is not None]
-        stale = [g for g in gpus if g["stale"]]
         watts = [g["power_w"] for g in gpus if g["power_w"] is not None]
+        stale = [g for g in gpus if g["stale"]]
+        mark = self._mark(gpus, stale)
+        bars = spark(utils, len(gpus), 100.0) + " " if len(gpus) <= width - 40 else ""
         spans: list[Span] = [
             (fit(clean(node, 40), 8), "title"),
-            (f"{len(gpus)} GPU util ", "dim"),
+            (bars, "dim" if stale else "calm"),
             (num(sum(known) / len(known) if known else None, 0, 3), ""),
-            (f" % ({_range(utils)})", "dim"),
-            ("  mem ", "dim"),
-            (_range([_mem(g) for g in gpus]), ""),
-            (" %  ", "dim"),
-            (short(sum(watts) if watts else None), ""),
-            (" W  ", "dim"),
-            (_range([g["temp_c"] for g in gpus]), ""),
-            (" °C  ", "dim"),
+            (f" % ({_range(utils)})  ", "dim"),
         ]
-        spans += self._mark(gpus, stale)
+        spans += crop([*mark, ("  ", "")], width - width_of(spans)) if mark else ()
+        for part in (
+            [("mem ", "dim"), (_range([_mem(g) for g in gpus]), ""), (" %  ", "dim")],
+            [(short(sum(watts) if watts else None), ""), (" W  ", "dim")],
+            [(_range([g["temp_c"] for g in gpus]), ""), (" °C", "dim")],
+        ):
+            if width_of(spans) + width_of(part) > width:  # whole or not at all: half a number would be a wrong one
+                break
+            spans += part
         return Line(tuple(spans))
 
     def _mark(self, gpus: list[Row], stale: list[Row]) -> list[Span]:
@@ -91,6 +122,9 @@ class Devices(Panel[list[Row]]):
         if hot:
             names = ",".join(str(g["gpu"]) for g in hot[:4])
             return [(f"▲ {names} {reason(hot[0])}", "warn")]
+        strange = [g for g in gpus if any(p["ours"] is False for p in g.get("processes") or [])]
+        if strange:
+            return [(f"▲ {strange[0]['gpu']} {holder(strange[0])[0].removeprefix('▲ ')}", "warn")]
         known = [g["util_pct"] for g in gpus if g["util_pct"] is not None]
         if known and max(known) - min(known) >= 25:
             slow = min((g for g in gpus if g["util_pct"] is not None), key=lambda g: g["util_pct"])
@@ -99,14 +133,15 @@ class Devices(Panel[list[Row]]):
 
     def _grid(self, node: str, gpus: list[Row], width: int, metrics: int) -> list[Line]:
         lines: list[Line] = []
-        for start in range(0, len(gpus), 8):
-            part = gpus[start : start + 8]
+        each = block(width)
+        for start in range(0, len(gpus), each):
+            part = gpus[start : start + each]
             cell = min(max((width - 22) // max(len(part), 1), 5), 7)
             stale = [g for g in part if g["stale"]]
             head: list[Span] = [(fit(clean(node, 40), 8), "title")]
             head += [(num(g["gpu"], 0, cell), "dim") for g in part]
             head += [(" ", ""), *self._mark(part, stale)]
-            lines.append(Line(tuple(head)))
+            lines.append(Line(crop(head, width)))
             wanted: list[tuple[str, list[float | None], int]] = [
                 ("util %", [g["util_pct"] for g in part], 0),
                 ("mem %", [_mem(g) for g in part], 0),
@@ -129,11 +164,14 @@ class Devices(Panel[list[Row]]):
         return num(value, digits, width - 1) + " ", ""
 
     def _rows(self, node: str, gpus: list[Row], width: int) -> list[Line]:
-        bars = max(min(width - 62, 60), 0)
+        held = any(g.get("processes") for g in gpus)
+        bars = max(min(width - (92 if held else 62), 60), 0)
         head = f"{fit(clean(node, 40), 8)}{'util':>4} % {fit('', bars)}  {'mem GiB':>12} {'W':>9} {'°C':>4} {'MHz':>5}"
+        head += "  process" if held else ""
         lines = [line((fit(head, width), "dim"))]
         for g in gpus:
-            gib = NONE if g["mem_used_bytes"] is None else f"{g['mem_used_bytes'] / 2**30:.1f}"
+            gib = f"{_mem(g):.0f} %" if _mem(g) is not None else NONE
+            gib = gib if g["mem_used_bytes"] is None else f"{g['mem_used_bytes'] / 2**30:.1f}"
             of = "" if g["mem_total_bytes"] is None else f"/{g['mem_total_bytes'] / 2**30:.0f}"
             cap = "" if g["power_limit_w"] is None else f"/{g['power_limit_w']:.0f}"
             role = "dim" if g["stale"] else ""
@@ -150,5 +188,7 @@ class Devices(Panel[list[Row]]):
                 spans.append((f"  ▲ no data for {g['age_s']:.0f} s", "warn"))
             elif throttled(g):
                 spans.append((f"  ▲ {reason(g)}", "warn"))
-            lines.append(Line(tuple(spans)))
+            who = holder(g)
+            spans += [("  ", ""), who] if who[0] else []
+            lines.append(Line(crop(spans, width)))
         return lines
