@@ -35,13 +35,13 @@ async def _list_runs(inventory: Inventory, *, as_json: bool) -> int:
         out("no runs yet; `twinrail run CASE` makes one")
         return DONE
     print_table(
-        ["run", "started", "deployment", "plan", "state", "outcome"],
+        ["run", "started", "deployment", "what", "state", "outcome"],
         [
             [
                 r["run_id"],
                 _ago(r["created_wall_ns"]),
                 r["deployment"] or "",
-                r["plan"] or "",
+                r["plan"] or r["kind"],
                 r["state"],
                 r["outcome"] or "",
             ]

@@ -120,7 +120,8 @@ def _node_line(name: str, state: Mapping[str, Any], gpus: Sequence[Any], rails: 
     if mine := [g for g in gpus if g["node"] == name]:
         known = [g["util_pct"] for g in mine if g["util_pct"] is not None]
         watts = [g["power_w"] for g in mine if g["power_w"] is not None]
-        util = f"{min(known):.0f}-{max(known):.0f} %" if known else "–"
+        low, high = (f"{pick(known):.0f}" for pick in (min, max)) if known else ("–", "–")
+        util = f"{low} %" if low == high else f"{low}-{high} %"
         parts.append(f"{len(mine)} GPUs {util}" + (f" {sum(watts):.0f} W" if watts else ""))
         held = sorted({f"GPU {g['gpu']} {g['throttle']}" for g in mine if g["throttle"]})
         parts += [f"held back: {', '.join(held[:3])}"] if held else []
