@@ -138,11 +138,11 @@ async def test_ctrl_c_ends_a_watch_with_its_document(inventory: Inventory, sessi
 def test_nothing_to_watch_is_bad_usage_and_a_dead_node_is_said(tmp_path: Path) -> None:
     path = tmp_path / "twinrail.toml"
     path.write_text('[project]\nname = "t"\n', encoding="utf-8")
-    wrong = subprocess.run([TWINRAIL, "watch", "--config", path], capture_output=True, text=True, check=False)
+    wrong = subprocess.run([TWINRAIL, "watch", "--config", str(path)], capture_output=True, text=True, check=False)
     assert wrong.returncode == 2
     assert "twinrail init" in wrong.stderr
     path.write_text('[[nodes]]\nname = "far"\nhost = "127.0.0.1"\nport = 9\nssh_config = "/dev/null"\n', "utf-8")
-    argv = [TWINRAIL, "watch", "--config", path, "--for", "3s", "--foreground", "--json"]
+    argv = [TWINRAIL, "watch", "--config", str(path), "--for", "3s", "--foreground", "--json"]
     dead = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
     assert dead.returncode == 3
     assert "no node was reached: far" in json.loads(dead.stdout)["detail"]
