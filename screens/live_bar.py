@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from screens.data import Row
 from screens.live_data import LiveView, S, ended, eta_s, phase_bits, target_requests
 from screens.widgets.lamps import lamp, worded
 from screens.widgets.text import NONE, Span, clean, num, span_s, stamp
@@ -25,15 +28,21 @@ def live_bar(snap: LiveView | None, width: int, held: bool, speed: int, now_ns: 
             (f"  {load}", ""),
             (f"  isl {num(a['isl'])} osl {num(a['osl'])}", "dim"),
         ]
-    right: list[Span] = []
-    for n in snap.nodes:
-        sign, role = lamp(n["state"])
-        offset = f" {n['offset_ns'] / 1e6:+.1f} ms" if n["offset_ns"] is not None and width >= 150 else ""
-        word = "" if n["state"] == "up" else f" {n['state']}"
-        right += [(f"{clean(n['node'], 20)} ", "dim"), (sign + word, role), (offset + "  ", "dim")]
+    right = node_lamps(snap.nodes, width >= 150)
     if width >= 130:
         right.append((f"run {clean(a['run_id'], 60)} ", "dim"))
     return left, right
+
+
+def node_lamps(nodes: Iterable[Row], clocks: bool) -> list[Span]:
+    """Rows of `live_nodes` as lamps; with `clocks` also how far each clock is from the owner's."""
+    spans: list[Span] = []
+    for n in nodes:
+        sign, role = lamp(n["state"])
+        offset = f" {n['offset_ns'] / 1e6:+.1f} ms" if n["offset_ns"] is not None and clocks else ""
+        word = "" if n["state"] == "up" else f" {n['state']}"
+        spans += [(f"{clean(n['node'], 20)} ", "dim"), (sign + word, role), (offset + "  ", "dim")]
+    return spans
 
 
 def _held(snap: LiveView, speed: int) -> list[Span]:

@@ -13,6 +13,7 @@ from textual.containers import Horizontal
 from screens.base import Command, ConsoleScreen, Go
 from screens.data import View
 from screens.dialogs import Ask, Reader
+from screens.live_bar import node_lamps
 from screens.search_data import METRICS, SearchView, load_word, look_search
 from screens.search_rows import COLUMNS, load_cell
 from screens.search_text import legend, point_lines, tps_word, words
@@ -142,9 +143,10 @@ class SearchScreen(ConsoleScreen):
             ]
         else:
             left += [worded(run["run_outcome"]), (f"  {snap.settled} points", "dim")]
+        lamps = node_lamps(snap.nodes, False) if snap.running else []
         at = f"{snap.searches.index(run['run_id']) + 1}/{len(snap.searches)}  " if len(snap.searches) > 1 else ""
         name = f"run {clean(run['run_id'], 60)} " if self.size.width >= 120 else ""
-        return self.heading(left, ((f"{at}{name}", "dim"),))
+        return self.heading(left, (*lamps, (f"{at}{name}", "dim")))
 
     # --- actions
 

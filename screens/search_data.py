@@ -36,8 +36,10 @@ class SearchView:
     case: dict[str, Any] = field(default_factory=dict)
     rules: dict[str, Any] = field(default_factory=dict)
     verdict: dict[str, Any] = field(default_factory=dict)
+    why: str | None = None  # the answer for which the point at work is measured
     slo: dict[str, dict[str, float]] = field(default_factory=dict)
     pace: Row = field(default_factory=dict)
+    nodes: tuple[Row, ...] = ()
     searches: tuple[str, ...] = ()  # run ids, newest first
     tps: str = "output_tps"
     now_ns: int = 0
@@ -73,31 +75,18 @@ def load_word(row: Row) -> str:
     return f"{rate:g}/s" if rate is not None else f"C {row.get('concurrency')}"
 
 
-def answer_load(said: dict[str, Any], rules: dict[str, Any], key: str = "concurrency") -> float | None:
-    """The load that an answer of the verdict names; a search by rate counts in multiples of `unit`."""
-    count, unit = said.get(key), rules.get("unit")
-    if not isinstance(count, int):
-        return None
-    return count * unit if isinstance(unit, float) else count
-
-
-def answer_word(said: dict[str, Any], rules: dict[str, Any], key: str = "concurrency") -> str:
-    load = answer_load(said, rules, key)
-    return load_word({"concurrency": load, "request_rate": load if rules.get("unit") else None})
-
-
 def bounds_of(slo: dict[str, dict[str, float]]) -> list[float | None]:
     """TTFT, TPOT and E2E bound of a single request: the loosest of the metric's statistics, so that the P95 bound is
     kept when at least 95 % of the requests keep it."""
     return [max(slo[m].values()) if slo.get(m) else None for m in ("ttft_ms", "tpot_ms", "e2e_ms")]
 
 
-def rings_of(verdict: dict[str, Any], rules: dict[str, Any], load: float | None) -> str:
+def rings_of(verdict: dict[str, Any], load: float | None) -> str:
     """Letters of the answers that the point at `load` gives."""
     letters = ""
     for name, (letter, *_) in ANSWERS.items():
         said = verdict.get(name)
-        if isinstance(said, dict) and load is not None and answer_load(said, rules) == load:
+        if isinstance(said, dict) and load is not None and load_of(said) == load:
             letters += letter
     return letters
 
@@ -122,7 +111,7 @@ async def look_search(view: View, feed: Feed, step: int | None) -> SearchView | 
         return None
     run = attempts[0]
     options = object_of(run["spec"])
-    case, rules, verdict = (part(options, name) for name in ("case", "rules", "verdict"))
+    case, rules, verdict, doing = (part(options, name) for name in ("case", "rules", "verdict", "step"))
     slo = slo_of(view, {"case_spec": json.dumps(case)})
     tables = ("points", "attempts", "runs", "phases")
     rows = await feed.rows("search_points", run_id, tables=tables)
@@ -140,7 +129,7 @@ async def look_search(view: View, feed: Feed, step: int | None) -> SearchView | 
             "load": load_of(r),
             "tps": r[kind],
             "share": shares.get(load_of(r)),
-            "rings": rings_of(verdict, rules, load_of(r)) if now else "",
+            "rings": rings_of(verdict, load_of(r)) if now else "",
         }
         for r in shown
     )
@@ -152,8 +141,10 @@ async def look_search(view: View, feed: Feed, step: int | None) -> SearchView | 
         case=case,
         rules=rules,
         verdict=verdict,
+        why=doing.get("why"),
         slo=slo,
         pace=pace[0] if pace else {},
+        nodes=tuple(await feed.rows("live_nodes", tables=("node_states", "clock_offsets"))),
         searches=ids,
         tps=kind,
         now_ns=view.now(),

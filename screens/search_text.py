@@ -5,13 +5,19 @@ Reasons are those that the flow wrote down with its points and its verdict; noth
 
 from __future__ import annotations
 
-from typing import Any
-
 from screens.data import Row
-from screens.search_data import ANSWERS, S, SearchView, answer_load, answer_word, load_word
+from screens.search_data import ANSWERS, S, SearchView, load_of, load_word
 from screens.search_rows import outcome_cell, percent, share_cell, spread_cell
 from screens.widgets.lamps import worded
 from screens.widgets.text import NONE, Line, Span, clean, fit, line, milli, num, span_s
+
+WHY = {
+    "climb": "the next rung of the climb",
+    "success": "halves the gap above the most load that succeeds",
+    "preemption": "halves the gap below the first pre-emption",
+    "slo": "halves the gap above the most load within the SLO",
+    "tps": "halves a gap beside the most tokens a second",
+}
 
 
 def label(text: str) -> Span:
@@ -48,15 +54,9 @@ def _now(snap: SearchView) -> list[Line]:
     spans.append(
         (f"  {clean(live['phase'] or 'starting', 20)}  {live['ended']}/{num(live['target'])} requests", "accent")
     )
-    spans.append((f"   {_why(snap)}", "dim"))
+    why = WHY.get(snap.why or "", "")
+    spans.append((f"   {why}" if why else "", "dim"))
     return [line(*spans)]
-
-
-def _why(snap: SearchView) -> str:
-    """What the flow's verdict says of the climb."""
-    if not snap.verdict:
-        return "the first rung"
-    return "the climb goes on" if snap.verdict.get("stopped") is None else "refining between measured points"
 
 
 def _last(snap: SearchView) -> list[Line]:
@@ -77,10 +77,15 @@ def _climb(snap: SearchView) -> list[Line]:
     if not snap.running:
         said = clean(snap.run["run_detail"] or "", 300)
         return [line(label("climb"), "cut by ", worded(snap.run["run_outcome"]), f"  {said}")]
-    step, top, refine = (snap.rules.get(k) for k in ("step", "maximum", "refine"))
-    if not isinstance(step, int):
+    step, top, refine, unit = (snap.rules.get(k) for k in ("step", "maximum", "refine", "unit"))
+    if not isinstance(step, int) or not isinstance(top, int) or not isinstance(refine, int):
         return []
-    rungs = f"1, {step}, {2 * step} ... up to {top}, then refined to {refine}"
+    if isinstance(unit, float):
+        rungs = (
+            f"{step * unit:g}, {2 * step * unit:g} ... up to {top * unit:g} requests/s, refined to {refine * unit:g}"
+        )
+    else:
+        rungs = f"1, {step}, {2 * step} ... up to {top}, then refined to {refine}"
     return [line(label("climb"), f"{rungs}; nothing stopped it yet")]
 
 
@@ -89,17 +94,18 @@ def _answers(snap: SearchView) -> list[Line]:
         return []
     lines = []
     by_load = {p["load"]: p for p in snap.points}
+    kind = "concurrency" if snap.rules.get("unit") is None else "request_rate"
     for name, (letter, word, _) in ANSWERS.items():
         said, head = snap.verdict.get(name), label(f"({letter})")
         if not isinstance(said, dict):
             if name != "max_unpreempted":
                 lines.append(line(head, f"{word:11}", (_no_answer(snap, name), "dim")))
             continue
-        p = by_load.get(answer_load(said, snap.rules))
+        p = by_load.get(load_of(said))
         tps = num(p["tps"], 1) if p else NONE
-        above = f" at {answer_word(said, snap.rules, 'above')}" if said.get("above") is not None else ""
+        above = f" at {load_word({kind: said['above']})}" if said.get("above") is not None else ""
         bound = f"bounded by {clean(said.get('bounded_by') or NONE, 60).replace('_', ' ')}{above}"
-        load = answer_word(said, snap.rules)
+        load = load_word(said)
         lines.append(line(head, f"{word:11}", (f"{load:7}", "strong"), f" {tps:>8} {tps_word(snap)}  ", (bound, "dim")))
     return lines
 
@@ -157,7 +163,7 @@ def legend(snap: SearchView) -> Line:
     for name, (letter, _, word) in ANSWERS.items():
         said = snap.verdict.get(name)
         if isinstance(said, dict) and snap.step is None:
-            spans += [(f"({letter}) ", "strong"), (f"{word} {answer_word(said, snap.rules)}  ", "dim")]
+            spans += [(f"({letter}) ", "strong"), (f"{word} {load_word(said)}  ", "dim")]
     return Line(tuple(spans))
 
 

@@ -23,16 +23,18 @@ from runners.flows.order_of_work import attempt_of
 from runners.flows.outcome import SERVED
 from runners.flows.run_case import RunFlow
 from runners.flows.services import Services
+from runners.orders import OrderError
 from runners.spec import Case, Deployment, Search
 from store import records
 from store.analysis.statistics import spread_of
+from store.database import Store
 from store.queries import call, literal
 from store.records import Attempt, Run
 
 _CAP_NAME = re.compile(r"(?:^|[._-])(?:max[_-]running(?:[_-]requests)?|max[_-]num[_-]seqs)$")
 CAP_SAMPLES = 5  # looks at the engine from which a cap that nobody declared may be concluded
 CAP_SHARE = 0.8  # of those looks that show the same highest number of running requests
-ARRIVALS_S = 20.0  # of an open loop, at the least: shorter ones say little about a queue
+ARRIVALS_S = 20.0  # of an open loop: shorter ones say little about a queue
 MIN_ARRIVALS = 20
 KV_FULL = 0.9  # above this it may be the cache that holds requests back
 
@@ -55,12 +57,37 @@ def options_of(case: Case, search: Search) -> dict[str, Any]:
     return {"case": case.model_dump(mode="json"), "rules": asdict(rules), "repeats": search.repeats}
 
 
+def continued(store: Store, run: Run, asked: Mapping[str, Any]) -> str:
+    """The options of a finished search that goes on, as text. Raises OrderError for a load that it never tried."""
+    options = orjson.loads(run.spec or "{}")
+    rules = Rules(**options["rules"])
+    unit = rules.unit
+    changes = {k: asked[k] for k in ("refine", "repeats") if k in asked and (unit is None or k == "repeats")}
+    if unit is None and "max_concurrency" in asked:
+        changes["maximum"] = asked["max_concurrency"]
+    if unit is not None and "max_rate" in asked:
+        changes["maximum"] = round(asked["max_rate"] / unit)
+    rules = replace(rules, **changes)
+    again = dict(options.get("again") or {})
+    if "again" in asked:
+        load = asked["again"]
+        done = store.query(
+            f"select count(*) from attempts where run_id = {literal(run.run_id)} and state = 'done' "
+            f"and abs(coalesce(request_rate, concurrency) - {float(load)}) < 1e-9"
+        ).rows[0][0]
+        if not done:
+            raise OrderError(f"{run.run_id} has not tried {load:g}; `twinrail show {run.run_id}` lists its points")
+        again[str(round(load / unit) if unit else round(load))] = int(done) + rules.repeats
+    kept = {k: v for k, v in options.items() if k != "verdict"}
+    return orjson.dumps({**kept, "rules": asdict(rules), "again": again, "keep": bool(asked.get("keep"))}).decode()
+
+
 def case_at(case: Case, load: int, rules: Rules) -> Case:
     """The case at one load: with at least the usual 5 C requests so that there is a steady window; by rate with
-    arrivals for ARRIVALS_S, and as many requests in flight as come."""
+    arrivals for ARRIVALS_S unless the case says how many."""
     if rules.unit is not None:
         rate = load * rules.unit
-        arrivals = max(case.requests or MIN_ARRIVALS, math.ceil(rate * ARRIVALS_S))
+        arrivals = case.requests or max(MIN_ARRIVALS, math.ceil(rate * ARRIVALS_S))
         return case.model_copy(update={"request_rate": rate, "requests": arrivals})
     requests = case.requests and max(case.requests, 5 * load)
     return case.model_copy(update={"concurrency": load, "request_rate": None, "requests": requests})
@@ -74,6 +101,7 @@ class SearchFlow(RunFlow):
         options = orjson.loads(run.spec or "{}")
         self.case = Case.model_validate(options["case"])
         self.rules = Rules(**options["rules"])
+        self.again: dict[str, int] = options.get("again") or {}  # load -> attempts that it shall have
         self.points: list[ladder.Point] = []
         self._open: list[Attempt] = []
 
@@ -81,6 +109,8 @@ class SearchFlow(RunFlow):
         """Point by point until the ladder is finished. OK when it came to its end, whatever stopped the climb."""
         self._open = await self._open_attempts()
         begun = await self._recover()
+        for load, wanted in self.again.items():
+            await self._measure_again(int(load), wanted)
         while step := begun or ladder.next_step(self.points, self.rules):
             begun = None
             if self.cancel.is_set():
@@ -101,7 +131,8 @@ class SearchFlow(RunFlow):
         for row in (records.Point(**row) for row in rows):
             concurrency = self._load(row)
             if row.outcome is None:
-                begun = Step(concurrency, "climb")
+                kept = orjson.loads(self.row.spec or "{}").get("step") or {}
+                begun = Step(concurrency, kept.get("why", "climb"))
             else:
                 self.points.append((await self._settled(concurrency))[0])
         return begun
@@ -110,7 +141,8 @@ class SearchFlow(RunFlow):
         """Repeats at one concurrency until the point is settled, then its row and the answers so far."""
         concurrency, run_id = step.concurrency, self.row.run_id
         row = records.Point(run_id=run_id, ordinal=len(self.points) + 1, **self._columns(concurrency))
-        await self.services.store.commit([row])
+        self._keep(step={**self._columns(concurrency), "why": step.why})
+        await self.services.store.commit([row, self.row])
         done = self._done(concurrency)
         while not ladder.settled([str(a.outcome) for a in done], _began(done), self.rules.repeats):
             attempt = self._open.pop(0) if self._open else await self._plan(concurrency, len(done) + 1)
@@ -119,6 +151,20 @@ class SearchFlow(RunFlow):
         self.points.append(point)
         self._keep_verdict()
         await self.services.store.commit([_filled(row, point, rows), self.row])
+
+    async def _measure_again(self, load: int, wanted: int) -> None:
+        """More attempts at a load that was tried, until there are as many as wanted; all of them judge its point."""
+        at = next((n for n, p in enumerate(self.points) if p.concurrency == load), None)
+        done = self._done(load)
+        if at is None or len(done) >= wanted:
+            return
+        while len(done) < wanted and not self.cancel.is_set():
+            attempt = self._open.pop(0) if self._open else await self._plan(load, len(done) + 1)
+            done.append(await self._attempt(attempt))
+        self.points[at], rows = await self._settled(load)
+        self._keep_verdict()
+        row = records.Point(run_id=self.row.run_id, ordinal=at + 1, **self._columns(load))
+        await self.services.store.commit([_filled(row, self.points[at], rows), self.row])
 
     def _load(self, row: records.Point | Attempt) -> int:
         """The load of a row in the ladder's own count."""
@@ -174,8 +220,11 @@ class SearchFlow(RunFlow):
 
     def _keep_verdict(self) -> None:
         """The answers so far beside the options of the run: what the documents and screens show."""
-        found = ladder.verdict(self.points, self.rules)
-        options = {**orjson.loads(self.row.spec or "{}"), "verdict": self._in_words(asdict(found))}
+        self._keep(verdict=self._in_words(asdict(ladder.verdict(self.points, self.rules))))
+
+    def _keep(self, **parts: Any) -> None:
+        """Beside the options of the run: the answers so far, and the step at work with the answer that it is for."""
+        options = {**orjson.loads(self.row.spec or "{}"), **parts}
         self.row = replace(self.row, spec=orjson.dumps(options).decode())
 
     def _in_words(self, found: dict[str, Any]) -> dict[str, Any]:

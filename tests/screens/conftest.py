@@ -13,10 +13,13 @@ from console.app import TwinrailApp
 from runners.spec import parse_inventory
 from screens.base import ConsoleScreen
 from store.database import Store
-from tests.screens import samples, scene
+from tests.screens import samples, scene, search_scene
 from tests.screens.fake_session import StoreSession
 
-SCENES = {"live": scene.live, "lost": scene.lost, "error": scene.error, "empty": scene.empty}
+SCENES = {
+    **{"live": scene.live, "lost": scene.lost, "error": scene.error, "empty": scene.empty},
+    **{f"search-{s.__name__}": s for s in search_scene.SCENES},
+}
 OpenApp = Callable[..., TwinrailApp]
 
 

@@ -35,6 +35,9 @@ REFINED: dict[int, tuple[str, str | None, float | None, float | None, bool | Non
 }
 
 
+STEP = {"concurrency": 80, "why": "climb"}
+
+
 def tpot_ms(load: int) -> float:
     return 34.0 + 0.5 * max(load - 16, 0) + 0.05 * load
 
@@ -68,7 +71,7 @@ def answer(concurrency: int, bounded_by: str, above: int | None) -> dict[str, An
     return {"concurrency": concurrency, "bounded_by": bounded_by, "above": above}
 
 
-CLIMBING = {
+CLIMBING: dict[str, Any] = {
     "stopped": None,
     "detail": "",
     "max_successful": answer(64, "the search is not over", None),
@@ -77,7 +80,7 @@ CLIMBING = {
     "spread": 0.011,
     "tolerance": 0.011,
 }
-FINISHED = {
+FINISHED: dict[str, Any] = {
     "stopped": "OOM",
     "detail": STOP,
     "max_successful": answer(72, "OOM", 80),
@@ -98,7 +101,7 @@ def run(verdict: dict[str, Any], **more: Any) -> Run:
         who="operator",
         simulated=True,
         clock_node="node5",
-        spec=json.dumps({"case": CASE, "rules": RULES, "repeats": 2, "verdict": verdict}),
+        spec=json.dumps({"case": CASE, "rules": RULES, "repeats": 2, "step": STEP, "verdict": verdict}),
         **more,
     )
 
@@ -253,3 +256,6 @@ def failed(store: Store) -> None:
         8: ("START_FAILED", why, None, None, None),
     }
     write_all(store, [run(verdict, **over), *around(), *points(climb, random.Random(11))])
+
+
+SCENES = (climbing, finished, lost, failed)
