@@ -48,7 +48,7 @@ def demo(
     as_json: AsJson = False,
     keep: Annotated[bool, typer.Option(help="leave the embedded lab up")] = False,
     scenario: Annotated[
-        str, typer.Option(help="what goes wrong: idle-rail, slow-rank, kv-pressure, oom-at-48, crash, hang ...")
+        str, typer.Option(help="what goes wrong: idle-rail, slow-rank, host-bound, kv-pressure, crash ...")
     ] = "healthy",
 ) -> None:
     """Embedded two-node lab and the console: no GPU, no root, no sshd. Everything it shows is simulated."""
@@ -73,11 +73,17 @@ def init(
 
 
 @app.command()
-def check(config: Config = None, demo: Demo = False, deployment: str | None = None, as_json: AsJson = False) -> None:
+def check(
+    config: Config = None,
+    demo: Demo = False,
+    deployment: str | None = None,
+    as_json: AsJson = False,
+    full: Annotated[bool, typer.Option("--full", help="hash whole model files, not samples of them")] = False,
+) -> None:
     """Preflight on all nodes; the RDMA gate of a living deployment, else unknown."""
     from console.verbs.check import run_check
 
-    _leave(run_check(Place(config, demo), deployment, as_json=as_json))
+    _leave(run_check(Place(config, demo), deployment, as_json=as_json, full=full))
 
 
 @app.command()
@@ -108,7 +114,9 @@ def run(
 
 @app.command()
 def search(
-    case: Annotated[str, typer.Argument(metavar="CASE", help="a case, or a table of [searches]")],
+    case: Annotated[str | None, typer.Argument(metavar="CASE", help="a case, or a table of [searches]")] = None,
+    go_on: Annotated[str | None, typer.Option("--continue", metavar="RUN", help="a finished search goes on")] = None,
+    again: Annotated[float | None, typer.Option(help="with --continue: measure this load once more")] = None,
     deployment: Annotated[str | None, typer.Option("--deployment", "-d")] = None,
     step: Annotated[int | None, typer.Option(min=1, help="the ladder: 1, STEP, 2 STEP ...; default 16")] = None,
     maximum: Annotated[int | None, typer.Option("--max", min=1, help="highest concurrency; default 256")] = None,
@@ -116,6 +124,12 @@ def search(
     refine: Annotated[int | None, typer.Option(min=1, help="how finely each answer is pinned down; default 4")] = None,
     stop_at_slo: Annotated[
         bool | None, typer.Option("--stop-at-slo/--climb-on", help="whether a breach of the SLO ends the climb")
+    ] = None,
+    max_rate: Annotated[float | None, typer.Option(help="search by request rate, up to this many a second")] = None,
+    step_rate: Annotated[float | None, typer.Option(help="the ladder by rate; default 1")] = None,
+    refine_rate: Annotated[float | None, typer.Option(help="how finely a rate is pinned down; default 0.25")] = None,
+    stop_at_preemption: Annotated[
+        bool | None, typer.Option("--stop-at-preemption", help="climb to the first request that is put back")
     ] = None,
     config: Config = None,
     demo: Demo = False,
@@ -128,8 +142,18 @@ def search(
     ] = None,
 ) -> None:
     """Concurrency search: the most that succeeds, the most tokens, the most within the SLO."""
-    from console.verbs.search import SearchRequest, run_search
+    from console.verbs.search import ContinueRequest, SearchRequest, run_continue, run_search
 
+    place = Place(config, demo)
+    if go_on is not None:
+        if case is not None or step is not None or stop_at_slo is not None:
+            raise typer.BadParameter(
+                "--continue goes with --again, --refine, --max, --max-rate, --repeats, --keep only"
+            )
+        asked = ContinueRequest(go_on, refine, maximum, max_rate, repeats, again, keep)
+        _leave(run_continue(place, asked, as_json=as_json, foreground=foreground))
+    if case is None or again is not None:
+        raise typer.BadParameter("name a case to search, or a finished search with --continue RUN")
     request = SearchRequest(
         what=case,
         deployment=deployment,
@@ -138,11 +162,15 @@ def search(
         max_concurrency=maximum,
         repeats=repeats,
         stop_at_slo=stop_at_slo,
+        stop_at_preemption=stop_at_preemption,
+        max_rate=max_rate,
+        step_rate=step_rate,
+        refine_rate=refine_rate,
         keep=keep,
         why=why,
         gate_override=gate_override,
     )
-    _leave(run_search(Place(config, demo), request, as_json=as_json, foreground=foreground))
+    _leave(run_search(place, request, as_json=as_json, foreground=foreground))
 
 
 @app.command()

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from runners.flows.vary import Vary
 from runners.spec import NAME
 
 MAX_ORDER_BYTES = 64 * 1024
@@ -26,7 +27,10 @@ class StartRun(_Order):
     repeats: Annotated[int, Field(ge=1, le=1000)] | None = None
     scale: Annotated[float, Field(gt=0, le=1)] | None = None  # of every length in tokens
     keep: bool = False  # leave the server up afterwards
-    why: Words | None = None
+    why: Words | None = None  # why that should matter to what holds the results back now
+    changes: Words | None = None  # what differs from what was measured before
+    expects: Words | None = None  # the effect that is expected
+    vary: Vary | None = None
     gate_override: Words | None = None  # words that say why a refusing RDMA gate may be passed
 
 
@@ -41,14 +45,57 @@ class StartSearch(_Order):
     max_concurrency: Annotated[int, Field(ge=1, le=65536)] | None = None
     repeats: Annotated[int, Field(ge=1, le=100)] | None = None
     stop_at_slo: bool | None = None
+    stop_at_preemption: bool | None = None
+    max_rate: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    step_rate: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    refine_rate: Annotated[float, Field(gt=0, le=1e6)] | None = None
     keep: bool = False
     why: Words | None = None
+    changes: Words | None = None
+    expects: Words | None = None
+    vary: Vary | None = None
     gate_override: Words | None = None
+
+
+class ContinueSearch(_Order):
+    """A finished search goes on: finer, further, or with one load measured again. What is left out stays as it was."""
+
+    kind: Literal["continue_search"]
+    run_id: RunId
+    refine: Annotated[int, Field(ge=1, le=65536)] | None = None
+    max_concurrency: Annotated[int, Field(ge=1, le=65536)] | None = None
+    max_rate: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    repeats: Annotated[int, Field(ge=1, le=100)] | None = None
+    again: Annotated[float, Field(gt=0)] | None = None  # a concurrency or rate that was tried
+    keep: bool = False
 
 
 class StopRun(_Order):
     kind: Literal["stop_run"]
     run_id: RunId
+
+
+class PauseRun(_Order):
+    """No new attempt begins until the run is resumed; the one that is on goes on. Kept over a restart of the owner."""
+
+    kind: Literal["pause_run"]
+    run_id: RunId
+
+
+class SkipAttempt(_Order):
+    """An attempt that is on ends CANCELLED, one that is planned never begins; the run goes on."""
+
+    kind: Literal["skip_attempt"]
+    run_id: RunId
+    attempt_id: RunId
+
+
+class RetryAttempt(_Order):
+    """A done attempt is measured again as a new one at the end of its run; the old one stays."""
+
+    kind: Literal["retry_attempt"]
+    run_id: RunId
+    attempt_id: RunId
 
 
 class Up(_Order):
@@ -84,14 +131,32 @@ class AddNote(_Order):
 
 
 class Resume(_Order):
+    """Unfinished runs go on, after a crash or a pause: the one that is named, else all."""
+
     kind: Literal["resume"]
+    run_id: RunId | None = None
 
 
 class StopOwner(_Order):
     kind: Literal["stop_owner"]
 
 
-AnyOrder = StartRun | StartSearch | StopRun | Up | Down | Restart | StartWatch | AddNote | Resume | StopOwner
+AnyOrder = (
+    StartRun
+    | StartSearch
+    | ContinueSearch
+    | StopRun
+    | PauseRun
+    | SkipAttempt
+    | RetryAttempt
+    | Up
+    | Down
+    | Restart
+    | StartWatch
+    | AddNote
+    | Resume
+    | StopOwner
+)
 _ADAPTER: TypeAdapter[AnyOrder] = TypeAdapter(Annotated[AnyOrder, Field(discriminator="kind")])
 
 

@@ -22,16 +22,16 @@ import orjson
 from runners import orders
 from runners.cluster import Cluster
 from runners.engines import ENGINES
+from runners.flows.asked import discipline, search_asked, work_asked
 from runners.flows.life import LifeFailedError, Lives
-from runners.flows.order_of_work import search_of
 from runners.flows.run_case import RunFlow
-from runners.flows.search import SearchFlow, options_of
+from runners.flows.search import SearchFlow, continued, options_of
 from runners.flows.services import Services
 from runners.flows.sweep import Sweeper
 from runners.flows.upkeep import keep_jobs
 from runners.flows.watch import WatchFlow, new_watch, place_of
-from runners.flows.work import work_of
 from runners.ingest import Ingest
+from runners.launchers.ranks import mark_of, rank_commands
 from runners.nodes.link import NodeError
 from runners.spec import ConfigError, Deployment, Inventory, load_inventory
 from store.database import Store, StoreError
@@ -157,10 +157,15 @@ class Owner:
             case orders.StartSearch():
                 await self._reload()
                 return await self._start_search(order)
+            case orders.ContinueSearch():
+                await self._reload()
+                return await self._continue_search(order)
             case orders.StopRun():
                 await self._stop_run(order.run_id)
+            case orders.PauseRun() | orders.SkipAttempt() | orders.RetryAttempt():
+                return await self._wish(order)
             case orders.Resume():
-                return {"ok": True, "runs": self.resume_all()}
+                return self._resume(order.run_id)
             case orders.Up():
                 await self._reload()
                 dep = self.inventory.deployment(order.deployment)
@@ -193,9 +198,22 @@ class Owner:
             await asyncio.gather(active.task, return_exceptions=True)
             await active.flow.call_off("stopped by the operator before its turn")
 
+    async def _wish(self, order: orders.PauseRun | orders.SkipAttempt | orders.RetryAttempt) -> dict[str, Any]:
+        active = self.runs.get(order.run_id)
+        if active is None or active.flow.row.state not in ("planned", "running"):
+            raise orders.OrderError(f"run {order.run_id} is not on, or is ending")
+        said = await active.flow.wishes.take(active.flow.row, order)
+        return {"ok": True, "run_id": order.run_id, "detail": said}
+
+    def _resume(self, run_id: str | None) -> dict[str, Any]:
+        """Pauses end, of one run or of all; every unfinished run is on."""
+        for known, active in self.runs.items():
+            if run_id in (None, known):
+                active.flow.wishes.resume()
+        return {"ok": True, "run_id": run_id, "runs": self.resume_all()}
+
     async def _start_run(self, order: orders.StartRun) -> dict[str, Any]:
-        asked = order.model_dump(include={"deployment", "repeats", "scale"}, exclude_none=True)
-        work = work_of(self.inventory, order.what, **asked)
+        work = work_asked(self.inventory, order)
         dep = self.inventory.deployment(work.deployment)
         run = self._new_run("run", order, order.what, dep, work.options())
         attempts = work.attempts(run.run_id)
@@ -204,13 +222,38 @@ class Owner:
         return {"ok": True, "run_id": run.run_id, "attempts": len(attempts)}
 
     async def _start_search(self, order: orders.StartSearch) -> dict[str, Any]:
-        asked = order.model_dump(include={"step", "refine", "max_concurrency", "repeats", "stop_at_slo"})
-        case, search = search_of(self.inventory, order.what, **asked)
+        case, search = search_asked(self.inventory, order)
         dep = self.inventory.deployment(order.deployment)
         run = self._new_run("search", order, [order.what], dep, options_of(case, search))
         await self.store.commit([run])
         self._begin(run, dep)
         return {"ok": True, "run_id": run.run_id}
+
+    async def _continue_search(self, order: orders.ContinueSearch) -> dict[str, Any]:
+        rows = self.store.query(f"from runs where run_id = {literal(order.run_id)} and kind = 'search'").dicts()
+        if not rows or rows[0]["state"] != "done":
+            raise orders.OrderError(f"{order.run_id} is no finished search; `twinrail runs` lists them")
+        run = Run(**rows[0])
+        dep = self.inventory.deployment(run.deployment)
+        await self._same_server(run, dep)
+        asked = order.model_dump(exclude={"kind", "who", "run_id"}, exclude_none=True)
+        spec = continued(self.store, run, asked)
+        run = replace(run, state="planned", outcome=None, detail=None, ended_wall_ns=None, spec=spec)
+        await self.store.commit([run])
+        self._begin(run, dep)
+        return {"ok": True, "run_id": run.run_id}
+
+    async def _same_server(self, run: Run, dep: Deployment) -> None:
+        """Refuse to go on with points of a server that is configured otherwise now. Raises OrderError."""
+        lives = self.store.query(
+            f"select fingerprint from lives where run_id = {literal(run.run_id)} order by started_wall_ns desc limit 1"
+        ).rows
+        nodes = self.inventory.nodes_of(dep)
+        for node in nodes:
+            await self.cluster.root(node.name)
+        commands = rank_commands(dep, nodes, self.cluster.planned_path)
+        if commands and lives and lives[0][0] != mark_of(dep, commands):
+            raise orders.OrderError(f"{dep.name} is configured otherwise since {run.run_id}: start a new search")
 
     async def _start_watch(self, order: orders.StartWatch) -> dict[str, Any]:
         dep = place_of(self.inventory, order.deployment)
@@ -263,7 +306,9 @@ class Owner:
             who=order.who,
             why=order.why,
             results_dir=str(self.inventory.results_path / run_id),
-            spec=orjson.dumps({**options, "keep": order.keep, "gate_override": order.gate_override}).decode(),
+            spec=orjson.dumps(
+                {**options, **discipline(order), "keep": order.keep, "gate_override": order.gate_override}
+            ).decode(),
         )
 
     def _new_run_id(self, label: str) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from console.verbs import NEGATIVE, Place, number, out, print_table, run_async, say, session_of
+from store.queries import literal
 from store.text import plain
 
 if TYPE_CHECKING:
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
 
 TELL_S = 1.0
 MAX_DETAIL = 160  # characters of a detail that a line ends with; the whole stands beside its point
+_RULES = (
+    *("step", "refine", "max_concurrency", "repeats", "stop_at_slo", "stop_at_preemption"),
+    *("max_rate", "step_rate", "refine_rate"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,13 +34,17 @@ class SearchRequest:
     max_concurrency: int | None = None
     repeats: int | None = None
     stop_at_slo: bool | None = None
+    stop_at_preemption: bool | None = None
+    max_rate: float | None = None
+    step_rate: float | None = None
+    refine_rate: float | None = None
     keep: bool = False
     why: str | None = None
     gate_override: str | None = None
 
-    def rules(self) -> dict[str, int | bool | None]:
+    def rules(self) -> dict[str, float | bool | None]:
         """The part that says how to search."""
-        return {k: getattr(self, k) for k in ("step", "refine", "max_concurrency", "repeats", "stop_at_slo")}
+        return {k: getattr(self, k) for k in _RULES}
 
     def params(self) -> dict[str, Any]:
         """As an order's parameters."""
@@ -49,23 +58,59 @@ def run_search(place: Place, request: SearchRequest, *, as_json: bool, foregroun
 
 
 async def _search(inventory: Inventory, request: SearchRequest, *, as_json: bool, foreground: bool) -> int:
-    from console.verbs.run import follow
     from runners.flows.order_of_work import search_of
 
     case, search = search_of(inventory, request.what, **request.rules())  # bad usage is told before anything starts
     inventory.deployment(request.deployment)
     async with session_of(inventory, foreground=foreground) as session:
         run_id = str((await session.order("start_search", **request.params()))["run_id"])
+        climb = f"concurrency {search.max_concurrency} in steps of {search.step}, refined to {search.refine}"
+        if search.max_rate is not None:
+            climb = (
+                f"{search.max_rate:g} requests/s in steps of {search.step_rate:g}, refined to {search.refine_rate:g}"
+            )
         say(
-            f"search {run_id}: {case.name} up to concurrency {search.max_concurrency} in steps of {search.step}, "
-            f"refined to {search.refine}, {search.repeats} repeats each; results in {inventory.results_path / run_id}"
+            f"search {run_id}: {case.name} up to {climb}, {search.repeats} repeats each; results in "
+            f"{inventory.results_path / run_id}"
         )
-        teller = asyncio.create_task(_tell(session, run_id))
-        try:
-            code = await follow(session, run_id, as_json=as_json)
-        finally:
-            teller.cancel()
-        met = (await session.sql(f"select within_slo from points where run_id = '{run_id}'")).rows
+        return await _followed(session, run_id, as_json=as_json)
+
+
+@dataclass(frozen=True, slots=True)
+class ContinueRequest:
+    """How a finished search shall go on; None stays as it was."""
+
+    run_id: str
+    refine: int | None = None
+    max_concurrency: int | None = None
+    max_rate: float | None = None
+    repeats: int | None = None
+    again: float | None = None
+    keep: bool = False
+
+
+def run_continue(place: Place, request: ContinueRequest, *, as_json: bool, foreground: bool) -> int:
+    """Exit code as of `run_search`."""
+    return run_async(_continue(place.inventory(), request, as_json=as_json, foreground=foreground))
+
+
+async def _continue(inventory: Inventory, request: ContinueRequest, *, as_json: bool, foreground: bool) -> int:
+    params = {k: v for k, v in asdict(request).items() if v is not None}
+    async with session_of(inventory, foreground=foreground) as session:
+        await session.order("continue_search", **params)
+        say(f"search {request.run_id} goes on")
+        return await _followed(session, request.run_id, as_json=as_json)
+
+
+async def _followed(session: Session, run_id: str, *, as_json: bool) -> int:
+    from console.verbs.run import follow
+
+    teller = asyncio.create_task(_tell(session, run_id))
+    try:
+        code = await follow(session, run_id, as_json=as_json)
+    finally:
+        teller.cancel()
+    met = (await session.sql(f"select within_slo from points where run_id = {literal(run_id)}")).rows
     known = [within for (within,) in met if within is not None]
     return NEGATIVE if code == 0 and known and not any(known) else code
 
@@ -79,7 +124,7 @@ async def _tell(session: Session, run_id: str) -> None:
         with contextlib.suppress(StoreError):
             rows = await session.sql(
                 "select concurrency, request_rate, outcome, output_tps, input_tps, detail from points "
-                f"where run_id = '{run_id}' and outcome is not null order by \"ordinal\""
+                f'where run_id = {literal(run_id)} and outcome is not null order by "ordinal"'
             )
             for c, rate, outcome, output, prompt, detail in rows.rows[told:]:
                 rates = f"{number(output)} out tok/s, {number(prompt)} in tok/s"

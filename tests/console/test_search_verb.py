@@ -42,7 +42,14 @@ def test_only_what_was_asked_is_ordered() -> None:
 
 def point(concurrency: int, outcome: str, n: int, **more: Any) -> dict[str, Any]:
     stats = {"n": n, "mean": None, "p50": None, "p95": None, "p99": 12.0 if n else None}
-    known = {"concurrency": concurrency, "outcome": outcome, "repeats": 3 if n else 0, "detail": None, "waiting": None}
+    known = {
+        "concurrency": concurrency,
+        "request_rate": None,
+        "outcome": outcome,
+        "repeats": 3 if n else 0,
+        "detail": None,
+        "waiting": None,
+    }
     rates = {"output_tps": 100.0 * n if n else None, "input_tps": None, "spread_pct": None}
     return {**known, **rates, **dict.fromkeys(("ttft_ms", "tpot_ms"), stats), **more}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -289,3 +290,34 @@ def test_the_next_step_depends_on_the_points_alone() -> None:
             failed(step.concurrency) if step.concurrency > 50 else ok(step.concurrency, 9.0 * step.concurrency)
         )
     assert len({p.concurrency for p in points}) == len(points)
+
+
+def test_a_search_by_rate_climbs_over_whole_multiples_and_says_rates() -> None:
+    rules = Rules(step=4, refine=1, maximum=12, unit=0.25)
+    assert rungs(rules) == [4, 8, 12]
+    done = [ok(4, 100), ok(8, 200), ok(12, 290)]
+    found = verdict(done, rules)
+    assert (found.stopped, found.detail) == ("MAX_CONCURRENCY_REACHED", "the asked limit, 3 requests/s")
+
+
+def test_the_kv_ladder_stops_at_the_first_preemption_and_closes_in_on_it() -> None:
+    rules = Rules(step=16, refine=4, maximum=64, stop_at_preemption=True, has_slo=False)
+    done = [replace(ok(c, 100.0 * c), preempted=p) for c, p in ((1, 0), (16, 0), (32, 3))]
+    assert verdict(done, rules).stopped == "MAX_CONCURRENCY_REACHED"
+    assert "first pre-emptions" in verdict(done, rules).detail
+    tried = []
+    while (step := next_step(done, rules)) is not None:
+        tried.append((step.concurrency, step.why))
+        done.append(
+            replace(ok(step.concurrency, 100.0 * step.concurrency), preempted=2 if step.concurrency > 21 else 0)
+        )
+    assert tried[:2] == [(24, "preemption"), (20, "preemption")]
+    calm = verdict(done, rules).max_unpreempted
+    assert calm is not None
+    assert (calm.concurrency, calm.above) == (20, 24)
+
+
+def test_preemptions_end_no_climb_that_was_not_asked_to_watch_them() -> None:
+    done = [replace(ok(c, 100.0 * c), preempted=5) for c in (1, 16)]
+    assert verdict(done, Rules(maximum=64)).stopped is None
+    assert verdict(done, Rules(maximum=64)).max_unpreempted is None

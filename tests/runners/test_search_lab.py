@@ -16,6 +16,7 @@ from runners import owner_process
 from runners.lab.control import start, stop
 from runners.session import Session, attached, foreground
 from runners.spec import load_inventory
+from store.errors import StoreError
 
 pytestmark = [pytest.mark.xdist_group("search"), pytest.mark.timeout(300)]
 CASE = """
@@ -40,6 +41,10 @@ def config(tmp_path: Path) -> Iterator[Path]:
 
 async def _searched(session: Session, limit_s: float, **asked: Any) -> dict[str, Any]:
     run_id = str((await session.order("start_search", what="short", **asked))["run_id"])
+    return await _ended(session, run_id, limit_s)
+
+
+async def _ended(session: Session, run_id: str, limit_s: float) -> dict[str, Any]:
     deadline = time.monotonic() + limit_s
     while (await session.rows("run_progress", run_id))[0]["state"] != "done":
         assert time.monotonic() < deadline, "the search did not end"
@@ -72,6 +77,36 @@ async def test_a_server_that_dies_at_48_is_typed_and_bounded_and_started_again(c
     assert left.rows == [(0,)]
     results = config.parent / "results" / found["run_id"]
     assert (results / "points.csv").read_text().count("\n") == 1 + len(points)
+
+
+async def test_a_search_by_rate_goes_on_further_and_measures_a_rate_again(tmp_path: Path) -> None:
+    path = tmp_path / "rate.toml"
+    path.write_text(start(tmp_path) + CASE)
+    try:
+        async with foreground(load_inventory(path)) as session:
+            rates = {"max_rate": 20.0, "step_rate": 10.0, "refine_rate": 10.0}
+            found = await _searched(session, 120, **rates, repeats=1, keep=True)
+            assert [(p["concurrency"], p["request_rate"]) for p in found["points"]] == [(None, 10), (None, 20)]
+            assert found["stopped"] == "MAX_CONCURRENCY_REACHED"
+            assert found["stopped_detail"] == "the asked limit, 20 requests/s"
+            best = found["answers"]["max_successful"]
+            assert (best["request_rate"], best["output_tps"]) == (20, found["points"][1]["output_tps"])
+            asked = {"run_id": found["run_id"], "max_rate": 30.0, "again": 10.0}
+            with pytest.raises(StoreError, match="has not tried 15"):
+                await session.order("continue_search", **{**asked, "again": 15.0})
+            await session.order("continue_search", **asked)
+            further = await _ended(session, found["run_id"], 120)
+    finally:
+        stop(tmp_path)
+    assert [(p["request_rate"], p["repeats"], len(p["attempts"])) for p in further["points"]] == [
+        (10, 2, 2),
+        (20, 1, 1),
+        (30, 1, 1),
+    ]
+    assert further["outcome"] == "OK"
+    assert further["answers"]["max_successful"]["request_rate"] == 30
+    rows = (path.parent / "results" / found["run_id"] / "points.csv").read_text().splitlines()
+    assert len(rows) == 4
 
 
 async def test_a_killed_owner_costs_no_point_and_no_attempt(tmp_path: Path) -> None:
