@@ -16,7 +16,7 @@ from runners.launchers.base import record_job
 from runners.nodes import jobs
 from runners.nodes.link import NodeError
 from runners.probes import PROBES
-from runners.probes.base import Probe
+from runners.probes.base import Probe, wanted_on
 from runners.spec import Deployment, Node
 from store.queries import literal
 from store.records import Job
@@ -36,10 +36,14 @@ class Telemetry:
 
     async def start(self) -> None:
         """The probes that need no server. One that cannot start costs its figures, not the run."""
-        for node in self.nodes:
-            for probe in PROBES.values():
-                if not probe.needs_server:
-                    await self._launch(node, probe, None)
+        await asyncio.gather(
+            *(
+                self._launch(node, probe, None)
+                for node in self.nodes
+                for probe in PROBES.values()
+                if not probe.needs_server and wanted_on(probe, node)
+            )
+        )
 
     async def follow_server(self, handle: LifeHandle) -> None:
         """The probes that ask the server, on rank 0's node, for this life."""

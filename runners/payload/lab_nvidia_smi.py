@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Stand-in for nvidia-smi on a node of the embedded lab: --query-gpu (csv), --help-query-gpu and -L.
+"""Stand-in for nvidia-smi on a node of the embedded lab: --query-gpu, --query-compute-apps (csv), dmon -s t and -L.
 
 Standard library only; runs with `python -IS`. TWINRAIL_LAB_STATE names the folder with
 
-    gpu_load   JSON written by the simulated engine: {"memory_total": MiB, "gpus": {"0": {"util": %, "mem_used": MiB}}}
+    gpu_load   JSON written by the simulated engine: {"memory_total": MiB, "gpus": {"0": {"util": %, "mem_used": MiB}},
+               "procs": [{"pid": n, "name": text, "gpu": 0, "mib": n}]}
     devices    JSON written by the lab: {"node": name, "throttle": {"3": reason}}
 """
 
@@ -71,6 +72,10 @@ def gpus() -> List[Dict[str, Any]]:
                 "pcie.link.gen.current": (5 if util else 1, ""),
                 "pcie.link.width.current": (16, ""),
                 "clocks_event_reasons.active": ("0x%016X" % REASONS.get(str(reason), 0), ""),
+                **{
+                    "clocks_event_reasons_counters." + name: (int(now * 1e6) % 10**15 if reason == name else 0, "us")
+                    for name in ("sw_power_cap", "sw_thermal_slowdown", "hw_thermal_slowdown")
+                },
                 "ecc.errors.uncorrected.volatile.total": (0, ""),
                 "ecc.errors.corrected.volatile.total": (0, ""),
             }
@@ -96,8 +101,31 @@ def query(names: List[str], form: str, wanted: str) -> int:
     return 0
 
 
+def processes(form: str) -> int:
+    """--query-compute-apps=pid,process_name,gpu_uuid,used_memory, whatever fields were asked for."""
+    uuids = [str(row["uuid"][0]) for row in gpus()]
+    unit = "" if "nounits" in form else " MiB"
+    if "noheader" not in form:
+        print("pid, process_name, gpu_uuid, used_gpu_memory [MiB]")
+    for one in read("gpu_load").get("procs", []):
+        print("%d, %s, %s, %d%s" % (one["pid"], one["name"], uuids[int(one["gpu"])], one["mib"], unit))
+    return 0
+
+
+def dmon() -> int:
+    """dmon -s t -c 1: PCIe traffic follows the load."""
+    print("# gpu  rxpci  txpci\n# Idx   MB/s   MB/s")
+    for row in gpus():
+        print(
+            "%5d %6d %6d" % (row["index"][0], int(row["utilization.gpu"][0]) * 31, int(row["utilization.gpu"][0]) * 23)
+        )
+    return 0
+
+
 def main(argv: List[str]) -> int:
-    options = {"--format": "csv", "-i": "", "--query-gpu": ""}
+    options = {"--format": "csv", "-i": "", "--query-gpu": "", "--query-compute-apps": ""}
+    if argv[:1] == ["dmon"]:
+        return dmon()
     words = list(argv)
     while words:
         key, equals, value = words.pop(0).partition("=")
@@ -113,8 +141,10 @@ def main(argv: List[str]) -> int:
             print("Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n")
             return 1
         options[key] = value if equals else words.pop(0)
+    if options["--query-compute-apps"]:
+        return processes(options["--format"])
     if not options["--query-gpu"]:
-        print("The lab's stand-in knows --query-gpu, --help-query-gpu and -L.")
+        print("The lab's stand-in knows --query-gpu, --query-compute-apps, --help-query-gpu, dmon and -L.")
         return 1
     return query([n.strip() for n in options["--query-gpu"].split(",")], options["--format"], options["-i"])
 

@@ -34,6 +34,8 @@ EVENTS: Final = {
     "source_failed": "the tool ended with an error; told when it is new and once a minute",
     "source_hung": "the tool did not answer and was killed",
     "probe_field_missing": "the driver does not know these fields: they stay NULL",
+    "no_server_process": "no process of a server is on the node yet: its threads have no figures",
+    "profiling_paused": "DCGM gives no profiling counter: a profiler holds them, or the GPU has none",
 }
 
 _HEAD = re.compile(rb"#frame ([a-z][a-z0-9_]{0,31}) (\d{1,19}) (\d{1,19}|-)\r?\Z")
@@ -83,7 +85,10 @@ class Reader(Protocol):
 
 
 class Probe(Reader, Protocol):
-    """A reader with the command that makes its stream. `needs_server`: it asks one server, and lives with it."""
+    """A reader with the command that makes its stream. `needs_server`: it asks one server, and lives with it.
+
+    A probe of one maker's tools has a `vendor` (see wanted_on), and runs on nodes with devices of that maker.
+    """
 
     needs_server: bool
 
@@ -93,6 +98,11 @@ class Probe(Reader, Protocol):
         interval_s  distance of the samples, kept without drift
         url         the server, as seen from the node; only for probes that ask one
         """
+
+
+def wanted_on(probe: Probe, node: Node) -> bool:
+    """Whether this probe has something to ask on this node."""
+    return getattr(probe, "vendor", node.devices.vendor) == node.devices.vendor
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,21 @@ _COLUMNS: Final = {
     "spec_draft_tokens_total": "draft_tokens_total",
     "spec_accepted_tokens_total": "accepted_tokens_total",
     "gen_throughput": "gen_tps",
+    "kv_used_tokens": "kv_used_tokens",
+    "retracted": "retracted",
+    "computed_tokens_total": "prefill_computed_tokens_total",
+    "cached_tokens_total": "cached_tokens_total",
+    "prefill_sum_s": "prefill_seconds_sum",
+    "prefill_count": "prefill_seconds_count",
+    "decode_sum_s": "decode_seconds_sum",
+    "decode_count": "decode_seconds_count",
+    "inference_sum_s": "inference_seconds_sum",
+    "inference_count": "inference_seconds_count",
+    "step_tokens_sum": "iteration_tokens_sum",
+    "step_count": "iteration_tokens_count",
+    "aborted_total": "requests_aborted_total",
+    "spec_accept_length": "spec_accept_length",
+    "prefix_unit": "prefix_unit",
 }
 
 
@@ -94,5 +109,6 @@ def _sample(row: dict[str, Any], frame: Frame, context: ProbeContext) -> EngineS
         life_id=context.life_id,
         engine=row["engine"] if context.engine in (None, "external") else context.engine,
         preemptions_total=row.get("retractions_total") if preemptions is None else preemptions,
+        missing=" ".join(sorted(column for column, value in values.items() if value is None)) or None,
         **values,
     )

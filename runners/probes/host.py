@@ -20,7 +20,7 @@ _SCRIPT: Final = r"""
 n=0
 while :; do
   frame host
-  head -v -n 8192 /proc/stat /proc/meminfo /proc/loadavg /proc/net/dev /proc/$$/stat 2>/dev/null
+  head -v -n 8192 /proc/stat /proc/meminfo /proc/loadavg /proc/net/dev /proc/vmstat /proc/$$/stat 2>/dev/null
   if [ $(( n % 10 )) -eq 0 ]; then printf '==> df <==\n'; timeout -k 1 5 df -Pk . 2>/dev/null; fi
   printf '#end\n'
   n=$(( n + 1 ))
@@ -74,6 +74,8 @@ def _rows(frame: Frame, context: ProbeContext) -> tuple[list[Record], int]:
     load = next(iter(rows("/proc/loadavg", proc.parse_loadavg)), {})
     shell = next((path for path in found if path.endswith("/stat") and path != "/proc/stat"), "")
     own = next(iter(rows(shell, _own)), {})
+    faults = {w[0]: text.integer(w[1]) for line in found.get("/proc/vmstat", ()) if len(w := line.split()) == 2}
+    size, free = _disk(found.get("df", ()))
     if counters or memory or load:
         records.append(
             HostSample(
@@ -86,8 +88,12 @@ def _rows(frame: Frame, context: ProbeContext) -> tuple[list[Record], int]:
                 mem_total_bytes=memory.get("mem_total_bytes"),
                 mem_available_bytes=memory.get("mem_available_bytes"),
                 swap_used_bytes=_less(memory.get("swap_total_bytes"), memory.get("swap_free_bytes")),
-                disk_free_bytes=_disk_free(found.get("df", ())),
+                disk_free_bytes=free,
                 probe_cpu_ticks=own.get("cpu_ticks"),
+                blocked=counters.get("procs_blocked"),
+                faults_total=faults.get("pgfault"),
+                major_faults_total=faults.get("pgmajfault"),
+                disk_total_bytes=size,
             )
         )
     netdevs = rows("/proc/net/dev", proc.parse_net_dev)
@@ -132,6 +138,10 @@ def _netdev(at: dict[str, Any], row: dict[str, Any]) -> RailSample:
         tx_packets=row["tx_packets"],
         errors_total=row["rx_errs"] + row["tx_errs"],
         drops_total=row["rx_drop"] + row["tx_drop"],
+        rx_errors_total=row["rx_errs"],
+        tx_errors_total=row["tx_errs"],
+        rx_drops_total=row["rx_drop"],
+        tx_drops_total=row["tx_drop"],
     )
 
 
@@ -145,11 +155,11 @@ def _own(lines: Iterable[str]) -> Iterator[Item]:
             yield {"cpu_ticks": sum(known)}
 
 
-def _disk_free(lines: Iterable[str]) -> int | None:
-    """Available bytes from `df -Pk` (POSIX: header, then device, 1024-blocks, used, available, capacity, mount)."""
+def _disk(lines: Iterable[str]) -> tuple[int | None, int | None]:
+    """Size and free bytes from `df -Pk` (POSIX: header, then device, 1024-blocks, used, available, capacity, mount)."""
     for line in lines:
         words = line.split()
-        blocks = text.integer(words[3]) if len(words) >= 6 else None
-        if blocks is not None:
-            return blocks * 1024
-    return None
+        blocks = (text.integer(words[1]), text.integer(words[3])) if len(words) >= 6 else (None, None)
+        if blocks[0] is not None and blocks[1] is not None:
+            return blocks[0] * 1024, blocks[1] * 1024
+    return None, None

@@ -6,11 +6,13 @@ same is dropped. When the query fails (a lost GPU ends it for all), every GPU is
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from runners.formats import nvidia_smi, text
 from runners.formats.base import Event, Skip
-from runners.probes.base import Frame, Parsed, ProbeContext, event, parse_frames, sh_argv
+from runners.probes.base import Frame, Parsed, ProbeContext, event, parse_frames
+from runners.probes.tool import answer, reasons, tool_argv, trouble
 from runners.spec import Node
 from store.records import GpuSample, Record
 
@@ -31,14 +33,19 @@ _FIELDS: Final = (
     "clocks.mem",
     "clocks_event_reasons.active|clocks_throttle_reasons.active",  # the name before driver 535
     "ecc.errors.uncorrected.volatile.total",
+    "ecc.errors.corrected.volatile.total",
+    "pcie.link.gen.current",
+    "pcie.link.width.current",
+    *(
+        f"clocks_event_reasons_counters.{name}|clocks_throttle_reasons_counters.{name}"
+        for name in ("sw_power_cap", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
+    ),
 )
 
-# A failure is printed when it is new and once a minute, and is asked about every 5 s.
+# A failure is printed when it is new and once a minute, and is asked about every 5 s. `map` remembers which index each
+# PCI address had: a GPU that does not answer any more keeps its place, as a row without figures.
 _SCRIPT: Final = r"""
-limit=10
-if ! command -v nvidia-smi >/dev/null 2>&1; then
-  frame unavailable; printf 'nvidia-smi is not in PATH\n#end\n'; exit 0
-fi
+need nvidia-smi
 help=$(timeout -k 2 30 nvidia-smi --help-query-gpu 2>&1)
 fields= lacks=
 IFS='|'
@@ -54,32 +61,45 @@ for f in "$@"; do
 done
 unset IFS
 fields=${fields#,}
-query() { timeout -k 2 $limit nvidia-smi --query-gpu="$fields" --format=csv,nounits "$@" 2>&1; }
+query() { call nvidia-smi --query-gpu="$fields" --format=csv,nounits "$@"; }
 if [ -n "$lacks" ]; then frame lacks; printf '%s\n#end\n' "$lacks"; fi
-ids= last= n=0
+ids= map=
 for d in "${TWINRAIL_PROC:-/proc}"/driver/nvidia/gpus/*; do [ -d "$d" ] && ids="$ids ${d##*/}"; done
+i=0; for id in $ids; do map="$map $i=$id"; i=$(( i + 1 )); done
+remember() { # INDEX, UUID, PCI address: the first three cells of each row
+  seen=
+  IFS='
+'
+  for line in $out; do
+    i=${line%%, *}; bus=${line#*, *, }; bus=${bus%%, *}
+    case $i in ''|*[!0-9]*) continue;; esac
+    case $bus in ''|*[!0-9A-Fa-f:.]*) continue;; esac
+    seen="$seen $i=$bus"
+  done
+  unset IFS
+  [ -z "$seen" ] || map=$seen
+}
 while :; do
-  stamp
-  out=$(query); rc=$?
+  query
   while :; do
     case $out in 'Field "'*) ;; *) break;; esac
     bad=${out#*\"}; bad=${bad%%\"*}
     case ,$fields, in *,"$bad",*) ;; *) break;; esac
     frame lacks; printf '%s\n#end\n' "$bad"
     rest=,$fields,; rest=${rest%%,"$bad",*},${rest#*,"$bad",}; rest=${rest#,}; fields=${rest%,}
-    stamp; out=$(query); rc=$?
+    query
   done
   if [ $rc -eq 0 ]; then
-    printf '#frame gpus %s %s\n%s\n#end\n' "$t" "$m" "$out"; last= n=0
+    case $map in '') remember;; esac
+    told gpus
   else
-    if [ "$rc $out" != "$last" ] || [ $(( n % 12 )) -eq 0 ]; then
-      printf '#frame failed %s %s\n#rc %s\n%s\n#end\n' "$t" "$m" $rc "$out"
-    fi
-    last="$rc $out"; n=$(( n + 1 ))
+    failed
     rows=; case $out in *GPU-*-*-*) rows=1;; esac
     if [ -z "$rows" ] && [ $rc -ne 124 ] && [ $rc -ne 137 ]; then
-      for id in $ids; do
-        stamp; out=$(query -i "$id") && printf '#frame gpus %s %s\n%s\n#end\n' "$t" "$m" "$out"
+      for pair in $map; do
+        query -i "${pair#*=}"
+        if [ $rc -eq 0 ]; then printf '#frame gpus %s %s\n%s\n#end\n' "$t" "$m" "$out"
+        else printf '#frame gone %s %s\n%s\n%s\n#end\n' "$t" "$m" "$pair" "$out"; fi
       done
     fi
     sleep 4
@@ -92,9 +112,10 @@ done
 class NvidiaProbe:
     name = "nvidia"
     needs_server = False
+    vendor = "nvidia"
 
     def argv(self, node: Node, interval_s: float = 1.0, url: str | None = None) -> list[str]:
-        return sh_argv(_SCRIPT, self.name, interval_s, *_FIELDS)
+        return tool_argv(_SCRIPT, self.name, interval_s, *_FIELDS)
 
     def parse(self, data: bytes, context: ProbeContext, final: bool = False) -> Parsed:
         return parse_frames(data, context, final, _rows)
@@ -102,20 +123,16 @@ class NvidiaProbe:
 
 def _rows(frame: Frame, context: ProbeContext) -> tuple[list[Record], int]:
     body = frame.text()
-    if frame.kind == "unavailable":
-        return [event(frame, context, "source_unavailable", "info", f"nvidia-smi: {body.strip()[:300]}")], 0
     if frame.kind == "lacks":
         return [event(frame, context, "probe_field_missing", "info", " ".join(body.split())[:1000])], 0
-    if frame.kind not in ("gpus", "failed"):
+    if frame.kind == "gone":
+        return _gone(frame, context)
+    failed = trouble(frame, context, "nvidia-smi")
+    if frame.kind != "gpus" and failed is None:
         return [], 1
     records: list[Record] = []
     bad = 0
-    status = None
-    said: list[str] = []
-    lines = body.splitlines()
-    if frame.kind == "failed" and lines and lines[0].startswith("#rc "):
-        status = text.integer(lines.pop(0)[4:])
-        said = [clean for line in lines if (clean := text.clean(line))]
+    lines = body.splitlines() if failed is None else answer(body)[1]
     for item in nvidia_smi.parse(lines):
         if isinstance(item, Event):
             severity = "fatal" if item.name == "gpu_lost" else "warn"
@@ -126,17 +143,63 @@ def _rows(frame: Frame, context: ProbeContext) -> tuple[list[Record], int]:
             records.append(_gpu(item, frame, context))
         elif "cells" not in item:
             bad += 1
-    if status in (124, 137):
-        records.append(event(frame, context, "source_hung", "warn", "nvidia-smi did not answer in 10 s and was killed"))
-    elif status is not None:
-        detail = text.shown("; ".join(said)) or "no output"
-        records.append(event(frame, context, "source_failed", "warn", f"nvidia-smi exit {status}: {detail}"))
+    if failed is not None:
+        records += failed
         bad = 0  # what a failing tool says is in the event; it is no broken row
     return records, bad
 
 
+_ADDRESS = re.compile(r"GPU [0-9A-Fa-f:.]+: ")
+
+
+def _gone(frame: Frame, context: ProbeContext) -> tuple[list[Record], int]:
+    """A GPU that did not answer: a row without figures at its old index, with what the tool said."""
+    lines = frame.text().splitlines()
+    index, _, bus = lines[0].partition("=") if lines else ("", "", "")
+    number = text.integer(index)
+    if number is None or number > 4096:
+        return [], 1
+    said = text.shown("; ".join(filter(None, map(text.clean, lines[1:])))[:300])
+    row = {
+        "index": number,
+        "pci_bus_id": text.shown(bus, 32),
+        "missing": {"all": _ADDRESS.split(said)[-1] or "no answer"},
+    }
+    return [_gpu(row, frame, context)], 0
+
+
+# row of nvidia_smi.parse -> column, where the names differ
+_COLUMNS: Final = {
+    "uuid": "uuid",
+    "name": "name",
+    "pci_bus_id": "pci_bus_id",
+    "util_pct": "util_pct",
+    "mem_util_pct": "mem_util_pct",
+    "mem_used_bytes": "mem_used_bytes",
+    "mem_total_bytes": "mem_total_bytes",
+    "power_w": "power_w",
+    "power_limit_w": "power_limit_w",
+    "temp_c": "temp_c",
+    "sm_mhz": "sm_clock_mhz",
+    "mem_mhz": "mem_clock_mhz",
+    "pstate": "pstate",
+    "pcie_gen": "pcie_gen",
+    "pcie_width": "pcie_width",
+    "ecc_errors_total": "ecc_uncorrected_total",
+    "ecc_corrected_total": "ecc_corrected_total",
+}
+_HELD_BACK: Final = (
+    "throttle_sw_power_cap_us",
+    "throttle_sw_thermal_us",
+    "throttle_hw_thermal_us",
+    "throttle_hw_power_brake_us",
+)
+
+
 def _gpu(row: dict[str, Any], frame: Frame, context: ProbeContext) -> GpuSample:
-    reasons = row.get("throttle_reasons")
+    """The counters of throttled time overlap (a hot card is also power-capped), so the largest stands for all."""
+    active = row.get("throttle_reasons")
+    held = [v for name in _HELD_BACK if (v := row.get(name)) is not None]
     return GpuSample(
         run_id=context.run_id,
         node=context.node,
@@ -144,18 +207,8 @@ def _gpu(row: dict[str, Any], frame: Frame, context: ProbeContext) -> GpuSample:
         mono_ns=frame.mono_ns,
         source="nvidia-smi",
         gpu=row["index"],
-        uuid=row.get("uuid"),
-        name=row.get("name"),
-        util_pct=row.get("util_pct"),
-        mem_util_pct=row.get("mem_util_pct"),
-        mem_used_bytes=row.get("mem_used_bytes"),
-        mem_total_bytes=row.get("mem_total_bytes"),
-        power_w=row.get("power_w"),
-        power_limit_w=row.get("power_limit_w"),
-        temp_c=row.get("temp_c"),
-        sm_mhz=row.get("sm_clock_mhz"),
-        mem_mhz=row.get("mem_clock_mhz"),
-        pstate=row.get("pstate"),
-        throttle=None if reasons is None else ",".join(reasons),
-        ecc_errors_total=row.get("ecc_uncorrected_total"),
+        throttle=None if active is None else ",".join(active),
+        throttled_us_total=max(held) if held else None,
+        missing=reasons(row.get("missing", {})),
+        **{column: row.get(name) for column, name in _COLUMNS.items()},
     )

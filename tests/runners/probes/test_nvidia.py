@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runners.probes import PROBES, Parsed
-from runners.probes import nvidia as probe
+from runners.probes import tool as probe_tool
 from store.records import GpuSample, LogEvent
 from tests.runners.probes.running import CONTEXT, observe, tool
 
@@ -31,6 +31,12 @@ def gpus(parsed: Parsed) -> list[GpuSample]:
 
 def events(parsed: Parsed) -> list[str]:
     return [r.name for r in parsed.records if isinstance(r, LogEvent)]
+
+
+def quick_to_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = probe_tool._SH_TOOL
+    assert "limit=10 " in script
+    monkeypatch.setattr(probe_tool, "_SH_TOOL", script.replace("limit=10 ", "limit=1 "))
 
 
 def path_with(folder: Path) -> dict[str, str]:
@@ -123,9 +129,7 @@ esac
 
 
 def test_a_hung_tool_is_killed_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script = probe._SCRIPT
-    assert "limit=10\n" in script
-    monkeypatch.setattr(probe, "_SCRIPT", script.replace("limit=10\n", "limit=1\n"))
+    quick_to_kill(monkeypatch)
     tool(tmp_path / "bin", "nvidia-smi", f"case $1 in --help*) echo '{KNOWN}';; *) exec sleep 60;; esac\n")
     parsed = observe("nvidia", lambda p: "source_hung" in events(p), env=path_with(tmp_path / "bin"))
     assert gpus(parsed) == []
@@ -152,7 +156,10 @@ esac
 """
     tool(tmp_path / "bin", "nvidia-smi", body)
     env = {**path_with(tmp_path / "bin"), "TWINRAIL_PROC": str(tmp_path / "proc")}
-    parsed = observe("nvidia", lambda p: len(gpus(p)) >= 2, env=env)
-    assert [g.gpu for g in gpus(parsed)] == [0, 2]
+    parsed = observe("nvidia", lambda p: len(gpus(p)) >= 3, env=env)
+    assert [(g.gpu, g.missing is None) for g in gpus(parsed)] == [(0, True), (1, False), (2, True)]
+    gone = gpus(parsed)[1]
+    assert "GPU is lost" in (gone.missing or "")
+    assert (gone.pci_bus_id, gone.util_pct, gone.mem_used_bytes) == ("0000:27:00.0", None, None)
     lost = next(r for r in parsed.records if isinstance(r, LogEvent) and r.name == "gpu_lost")
     assert lost.severity == "fatal"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 from store.records import HostSample, LogEvent, RailSample
-from tests.runners.probes.running import observe
+from tests.runners.probes.running import observe, tool
+
+DATA = Path(__file__).parent.parent.parent / "data" / "probes"
 
 
 def port(root: Path, hca: str, values: dict[str, str]) -> None:
@@ -71,3 +74,39 @@ def test_coreutils_and_sh_are_enough(tmp_path: Path) -> None:
     assert observe("rails", lambda p: bool(p.records), env=env).skipped == 0
     host = observe("host", lambda p: any(isinstance(r, HostSample) for r in p.records), env=env)
     assert next(r for r in host.records if isinstance(r, HostSample)).disk_free_bytes
+
+
+def with_ethtool(tmp_path: Path, sample: str) -> dict[str, str]:
+    port(tmp_path / "sys", "mlx5_0", {"counters/port_xmit_data": "1", "hw_counters/local_ack_timeout_err": "9"})
+    device = tmp_path / "sys" / "class" / "infiniband" / "mlx5_0" / "device"
+    (device / "net" / "eth0").mkdir(parents=True)
+    (device / "numa_node").write_text("1\n")
+    tool(tmp_path / "bin", "ethtool", f"cat {DATA / sample}\n")
+    return {"TWINRAIL_SYS": str(tmp_path / "sys"), "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+
+
+def first_rail(env: dict[str, str]) -> RailSample:
+    return next(r for r in observe("rails", lambda p: bool(p.records), env=env).records if isinstance(r, RailSample))
+
+
+def test_pauses_come_from_the_driver_by_direction(tmp_path: Path) -> None:
+    rail = first_rail(with_ethtool(tmp_path, "ethtool-pfc.txt"))
+    assert (rail.netdev, rail.numa, rail.pfc, rail.busiest_priority) == ("eth0", 1, "configured", 3)
+    assert (rail.rx_pause_total, rail.tx_pause_total) == (41927, 1290418)
+    assert (rail.rx_pause_us_total, rail.tx_pause_us_total) == (8134, 2914772)
+    assert rail.timeouts_total == rail.retransmits_total == 9
+
+
+def test_a_port_without_pfc_is_not_a_port_without_pauses(tmp_path: Path) -> None:
+    rail = first_rail(with_ethtool(tmp_path, "ethtool-no-pfc.txt"))
+    assert rail.pfc == "not configured"
+    assert (rail.rx_pause_total, rail.rx_drops_total) == (0, 0)
+
+
+def test_without_ethtool_pauses_are_null_with_the_reason(tmp_path: Path) -> None:
+    env = with_ethtool(tmp_path, "ethtool-pfc.txt")
+    (tmp_path / "bin" / "ethtool").unlink()
+    for name in ("sh", "date", "sleep", "head", "timeout"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name) or "")
+    rail = first_rail({**env, "PATH": str(tmp_path / "bin")})
+    assert (rail.rx_pause_total, rail.missing) == (None, "pauses: no ethtool on the node")
