@@ -306,9 +306,7 @@ class Owner:
             who=order.who,
             why=order.why,
             results_dir=str(self.inventory.results_path / run_id),
-            spec=orjson.dumps(
-                {**options, **discipline(order), "keep": order.keep, "gate_override": order.gate_override}
-            ).decode(),
+            spec=orjson.dumps({**options, **discipline(order)}).decode(),
         )
 
     def _new_run_id(self, label: str) -> str:

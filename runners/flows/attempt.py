@@ -10,19 +10,24 @@ from typing import Any
 
 import orjson
 
-from runners.clients import loadgen
+from runners.clients import client_of, loadgen
+from runners.clients.base import Ask, AskError, ClientCommand
+from runners.flows import baseline, client_tool
+from runners.flows.client_tool import ToolError
 from runners.flows.life import LifeHandle
 from runners.flows.outcome import Reason, decide, judge_slo, success_share
 from runners.flows.services import Services
+from runners.flows.wishes import Wishes
 from runners.ingest import ENDED, Feed
 from runners.launchers import LAUNCHERS
 from runners.launchers.base import record_job
 from runners.nodes import jobs
-from runners.nodes.link import LinkState, NodeError
-from runners.spec import Case, Slo
+from runners.nodes.clock import measure
+from runners.nodes.link import Link, LinkState, NodeError
+from runners.spec import Case, ClientTool, Slo
 from store.export.document import attempt_windows
 from store.queries import literal
-from store.records import Attempt, Job, Phase
+from store.records import Attempt, Job, Phase, Variable
 
 MARGIN_S = 120.0  # the client's own budget plus this, and it must have ended
 STOP_GRACE_S = 10.0
@@ -41,18 +46,32 @@ class Progress:
 class AttemptFlow:
     """Carries one attempt from planned to done. Started again after a crash it takes the running client over."""
 
-    def __init__(self, services: Services, attempt: Attempt, handle: LifeHandle, cancel: asyncio.Event) -> None:
+    def __init__(
+        self,
+        services: Services,
+        attempt: Attempt,
+        handle: LifeHandle,
+        cancel: asyncio.Event,
+        wishes: Wishes | None = None,
+    ) -> None:
         self.services = services
         self.attempt = attempt
         self.handle = handle
         self.cancel = cancel
+        self.wishes = wishes
         self.case = Case.model_validate_json(attempt.case_spec or "{}")
         self.node = handle.nodes[0]
+        self.client = client_of(self.case.client)
+        self.tool = services.inventory.clients.get(self.case.client) or ClientTool()
         self.reasons: list[Reason] = []
+        self.flags: list[str] = []
 
     async def run(self) -> Attempt:
         """The finished attempt, committed. NodeError only when the client could not be started at all."""
-        feed = await self._start()
+        try:
+            feed = await self._start()
+        except (AskError, ToolError) as e:  # nothing of the client is on the node
+            return await self._refused(str(e))
         await self._watch(feed)
         await self._phases_end()
         self.attempt = await asyncio.to_thread(self._judged, feed)  # seconds of SQL on a large attempt
@@ -60,32 +79,51 @@ class AttemptFlow:
         self.services.ingest.unfollow(feed.job.job_id)
         return self.attempt
 
+    async def _refused(self, why: str) -> Attempt:
+        begun, now = self.attempt.started_wall_ns, time.time_ns()
+        self.attempt = replace(
+            self.attempt,
+            state="done",
+            outcome="CLIENT_ERROR",
+            detail=why,
+            started_wall_ns=begun or now,
+            ended_wall_ns=now,
+            flags=["simulated"] if self.handle.life.simulated else None,
+        )
+        await self.services.store.commit([self.attempt])
+        return self.attempt
+
     # -- start
 
     async def _start(self) -> Feed:
-        services, attempt, node = self.services, self.attempt, self.node
-        job_id = f"{attempt.attempt_id}.client"
+        """The client's job started, or found again. Raises AskError, ToolError, NodeError."""
+        services, node = self.services, self.node
+        job_id = f"{self.attempt.attempt_id}.client"
         attempt = replace(
-            attempt,
+            self.attempt,
             state="running",
             life_id=self.handle.life.life_id,
             job_id=job_id,
             node=node.name,
-            started_wall_ns=attempt.started_wall_ns or time.time_ns(),
-        )
-        script = await services.cluster.push(node.name, "loadgen.py")
-        root = await services.cluster.root(node.name)
-        spec = loadgen.spec_of(
-            self.case, url=self.handle.url, model=self.handle.model, dep=self.handle.dep, seed=attempt.seed or 0
+            started_wall_ns=self.attempt.started_wall_ns or time.time_ns(),
         )
         link = await services.cluster.link(node.name)
-        spec_path = f"{root}/bin/{job_id}.json"
-        await link.put(orjson.dumps(spec), spec_path, 0o600)
+        root = await services.cluster.root(node.name)
+        known = self._known_job(job_id)
+        command = self.client.command(await self._ask(root, job_id))
+        dep = client_tool.with_tool(self.handle.dep, self.tool)
+        if known is None:
+            look = await client_tool.look(services, node, dep, self.client, command.argv)
+            facts = [] if look is None else [self._fact("version", look.version)]
+            if look is not None and look.version not in (self.client.module.tried if self.client.module else ()):
+                self.flags.append("client_version_untried")
+            await services.store.commit(facts)
+        for path, content in command.put.items():
+            await link.put(content, path, 0o600)
         ttl_s = int(self.case.budget + MARGIN_S)
-        dep, env = self.handle.dep, {"PYTHONUNBUFFERED": "1", **node.env}
-        argv = [script, "--spec", spec_path]
-        launch = await LAUNCHERS[dep.launcher].client(link, root, job_id, ttl_s, dep, argv, env)
-        job = Job(
+        env = {"PYTHONUNBUFFERED": "1", **node.env, **command.env}
+        launch = await LAUNCHERS[dep.launcher].client(link, root, job_id, ttl_s, dep, command.argv, env)
+        job = known or Job(
             job_id=job_id,
             run_id=attempt.run_id,
             life_id=self.handle.life.life_id,
@@ -95,13 +133,57 @@ class AttemptFlow:
             folder=f"{root}/jobs/{job_id}",
             ttl_s=ttl_s,
             started_wall_ns=time.time_ns(),
-            context=orjson.dumps({"client": self.case.client, "spec": loadgen.masked(spec)}).decode(),
+            context=orjson.dumps(await self._context(link, command)).decode(),
         )
         await record_job(services.store, job, "bench", launch.shown, launch.env)
         await services.store.commit([attempt])
         self.attempt = attempt
-        await jobs.start(link, launch.job)
+        await jobs.start(link, replace(launch.job, files=tuple(command.files)))
         return services.ingest.follow(link, job)
+
+    def _known_job(self, job_id: str) -> Job | None:
+        """The job as an earlier owner made it known; it may run, have ended, or never have begun."""
+        rows = self.services.store.query(f"from jobs where job_id = {literal(job_id)}").dicts()
+        return Job(**rows[0]) if rows else None
+
+    async def _ask(self, root: str, job_id: str) -> Ask:
+        cluster, node = self.services.cluster, self.node
+        return Ask(
+            case=self.case,
+            url=self.handle.url,
+            model=self.handle.model,
+            dep=self.handle.dep,
+            seed=self.attempt.seed or 0,
+            folder=f"{root}/jobs/{job_id}",
+            input=f"{root}/bin/{job_id}.json",
+            tool=self.tool,
+            payloads={script: await cluster.push(node.name, script) for script in self.client.payloads},
+        )
+
+    async def _context(self, link: Link, command: ClientCommand) -> dict[str, Any]:
+        """What the readers of the job need to know; the clocks only for files, whose times are the tool's own."""
+        known: dict[str, Any] = {"client": self.client.name, **command.known}
+        if command.files:
+            reading = await measure(link)
+            wall = time.time_ns() + reading.offset_ns
+            mono = None if reading.mono_offset_ns is None else time.monotonic_ns() + reading.mono_offset_ns
+            known["files"] = command.files
+            known["clock"] = {
+                "wall_minus_mono_ns": 0 if mono is None else wall - mono,
+                "wall_minus_owner_ns": reading.offset_ns,
+            }
+        return known
+
+    def _fact(self, name: str, value: str) -> Variable:
+        return Variable(
+            run_id=self.attempt.run_id,
+            life_id=self.handle.life.life_id,
+            name=f"client.{self.client.name}.{name}",
+            value=value,
+            node=self.node.name,
+            source="reported",
+            wall_ns=time.time_ns(),
+        )
 
     # -- watch
 
@@ -154,6 +236,8 @@ class AttemptFlow:
         reasons = self.handle.trouble()
         if self.cancel.is_set():
             reasons.append(Reason("CANCELLED", "stopped by the operator"))
+        if self.wishes and (skipped := self.wishes.skipped(self.attempt.attempt_id)):
+            reasons.append(Reason("CANCELLED", skipped))
         return reasons
 
     def _hangs(self, progress: Progress) -> bool:
@@ -224,7 +308,9 @@ class AttemptFlow:
         steady = windows.get("steady") or windows.get("all") or {}
         whole = windows.get("all") or {}
         reasons = list(self.reasons)
-        flags = list(loadgen.flags_of(self.services.store, self.attempt))
+        store = self.services.store
+        rules = baseline.flags_of(store, self.attempt, self.case, self.handle)
+        flags = list(dict.fromkeys([*self.flags, *self.client.flags_of(store, self.attempt), *rules]))
         if not reasons:
             reasons += self._client_reasons(feed, whole)
         slo = self._slo()
@@ -243,10 +329,13 @@ class AttemptFlow:
         )
 
     def _client_reasons(self, feed: Feed, whole: Mapping[str, Any]) -> list[Reason]:
+        store, attempt = self.services.store, self.attempt
         code = feed.status.exit_code if feed.status else None
         if code != 0:
-            said = f"the load client ended with exit code {code}; see its stderr in the logs"
-            return [Reason("CLIENT_ERROR", said + loadgen.failures_of(self.services.store, self.attempt.attempt_id))]
+            said = f"the load client ended with exit code {code}{self._last_word(feed)}"
+            return [Reason("CLIENT_ERROR", said + loadgen.failures_of(store, attempt.attempt_id))]
+        if refused := self.client.refusal_of(store, attempt):
+            return [Reason("CLIENT_ERROR", refused + loadgen.failures_of(store, attempt.attempt_id))]
         share = success_share(whole)
         if share is None:
             return [Reason("CLIENT_ERROR", "too few successes: no measured request ended within the budget")]
@@ -255,8 +344,16 @@ class AttemptFlow:
         if share < need:
             outcome = "SLO_EXCEEDED" if slo and share >= 0.5 else "CLIENT_ERROR"
             said = f"too few successes: {share:.1%} of the measured requests, {need:.0%} needed"
-            return [Reason(outcome, said + loadgen.failures_of(self.services.store, self.attempt.attempt_id))]
+            return [Reason(outcome, said + loadgen.failures_of(store, attempt.attempt_id))]
         return []
+
+    def _last_word(self, feed: Feed) -> str:
+        """The last line of the client's stderr, else what to look at."""
+        rows = self.services.store.query(
+            f"select text from log_lines where job_id = {literal(feed.job.job_id)} and stream = 'stderr' "
+            "and trim(text) <> '' order by \"offset\" desc limit 1"
+        ).rows
+        return f"; its last words: {rows[0][0][:300]}" if rows else "; it said nothing on stderr"
 
     def _slo(self) -> Slo | None:
         return self.services.inventory.slo.get(self.case.slo or "")  # it may have left the configuration since

@@ -25,6 +25,7 @@ from runners.flows.services import Services
 from runners.flows.steadiness import more_repeats
 from runners.flows.telemetry import Telemetry
 from runners.flows.variants import deployment_of
+from runners.flows.wishes import Wishes
 from runners.flows.work import context_of, fitted
 from runners.nodes import jobs, lock
 from runners.nodes.link import NodeError
@@ -54,6 +55,7 @@ class RunFlow:
         self.cool_down: float | None = options.get("cool_down")
         self.budget: float | None = options.get("budget")
         self.cancel = asyncio.Event()
+        self.wishes = Wishes(services.store, run.run_id)
         self.deps = self._deployments()
         self.nodes = list({n.name: n for d in self.deps for n in services.inventory.nodes_of(d)}.values())
         self.telemetry = Telemetry(services, run.run_id, dep, self.nodes)
@@ -202,6 +204,8 @@ class RunFlow:
 
     async def _attempt(self, attempt: Attempt) -> Attempt:
         """Server first, then the client. A server that does not come up ends the attempt typed."""
+        if called_off := await self._called_off(attempt):
+            return called_off
         begun = time.time_ns()
         try:
             handle = await self._server(attempt, begun)
@@ -211,7 +215,7 @@ class RunFlow:
             return await self._failed(attempt, "START_FAILED", str(e))
         attempt = await self._fitted(attempt, handle)
         try:
-            done = await AttemptFlow(self.services, attempt, handle, self.cancel).run()
+            done = await AttemptFlow(self.services, attempt, handle, self.cancel, self.wishes).run()
         except NodeError as e:
             done = await self._failed(attempt, "NODE_LOST" if e.kind == "lost" else "START_FAILED", str(e))
         late = await asyncio.to_thread(gate.late_evidence, self.services, handle, self.gate_override)
@@ -230,6 +234,17 @@ class RunFlow:
             await self.lives.stop(handle, "OK", "the case asks for independent lives")
         self._proven = handle if done.outcome in SERVED else None
         return done
+
+    async def _called_off(self, attempt: Attempt) -> Attempt | None:
+        """Wait for the end of a pause. The attempt, ended, when it is skipped or the run was stopped meanwhile."""
+        if attempt.state != "planned":
+            return None  # its client is on: it is taken over
+        if who := self.wishes.paused_by:
+            await self.waits(f"paused by {who}; `twinrail resume {self.row.run_id}` goes on")
+            await self.wishes.go_on(self.cancel)
+            await self._state(self.row.state)
+        why = "stopped by the operator" if self.cancel.is_set() else self.wishes.skipped(attempt.attempt_id)
+        return await self._failed(attempt, "CANCELLED", why) if why else None
 
     async def _server(self, attempt: Attempt, begun: int) -> LifeHandle:
         """A ready server, its probes followed, its gate passed. One that has just served well is not asked again."""
