@@ -38,6 +38,14 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         ("--fault", "slow-rank=1:1.6"),
         throttle={(1, 3): "sw_thermal_slowdown"},
     ),
+    "host-bound": Scenario(
+        "the one scheduler process fills a core, and the GPUs wait for it in a saw-tooth",
+        ("--style", "sglang", "--fault", "host-bound=60"),
+    ),
+    "prefill-storm": Scenario(
+        "every other second long prompts of somebody else hold all decodes up",
+        ("--style", "sglang", "--fault", "prefill-storm=1.5:3:16384"),
+    ),
     "kv-pressure": Scenario("too little KV cache: pre-emptions from a concurrency of 8", ("--kv-tokens", "2000")),
     "oom-at-48": Scenario("device memory runs out at 48 running requests", ("--fault", "oom@C=48")),
     "crash": Scenario("the engine dies at the 40th request", ("--fault", "crash@req=40")),

@@ -9,8 +9,10 @@ Rank 0 serves HTTP and drives; a process with --node-rank N > 0 is a node of wor
 and has to answer every engine step. Text counts as one token per four bytes of UTF-8, rounded up.
 
 Faults (--fault or TWINRAIL_SIM_FAULT, comma list): crash@W, oom@W, hang@W, worker-crash@SECONDS (on the last node),
-slow-rank=R:FACTOR (node rank), slow-start=SECONDS; W is seconds since ready (`8.5`), a number of accepted requests
-(`req=20`) or of running requests (`C=48`).
+slow-rank=R:FACTOR (node rank), slow-start=SECONDS, host-bound=MS (simulated ms that every step waits for the one
+scheduler process, in a saw-tooth around MS; that process takes a core of its own), prefill-storm=SECONDS:COUNT:TOKENS
+(while others decode, so many long prompts of somebody else at once, ever so many wall seconds); W is seconds since
+ready (`8.5`), a number of accepted requests (`req=20`) or of running requests (`C=48`).
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ import random
 import re
 import signal
 import socket
+import subprocess
 import sys
 import time
 from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, Optional, Tuple, Union
@@ -252,19 +255,25 @@ class Faults:
     def __init__(self, spec: str) -> None:
         self.when: Dict[str, When] = {}
         self.slow: Dict[int, float] = {}
-        self.slow_start = 0.0
+        self.slow_start = self.host_ms = 0.0
+        self.storm: Optional[Tuple[float, int, int]] = None  # wall seconds between, prompts, tokens of each
         for item in filter(None, (part.strip() for part in spec.split(","))):
             name, sep, rest = item.partition("@")
             factor = re.fullmatch(r"slow-rank=(\d+):(\d+(?:\.\d+)?)", item)
-            seconds = re.fullmatch(r"slow-start=(\d+(?:\.\d+)?)", item)
+            seconds = re.fullmatch(r"(slow-start|host-bound)=(\d+(?:\.\d+)?)", item)
+            storm = re.fullmatch(r"prefill-storm=(\d+(?:\.\d+)?):([1-9]\d{0,3}):([1-9]\d{0,6})", item)
             if sep and name in self.NAMES:
                 self.when[name] = When(rest)
                 if name == "worker-crash" and self.when[name].kind != "time":
                     raise ValueError("worker-crash needs SECONDS: a worker counts no requests")
             elif factor:
                 self.slow[int(factor.group(1))] = float(factor.group(2))
+            elif seconds and seconds.group(1) == "slow-start":
+                self.slow_start = float(seconds.group(2))
             elif seconds:
-                self.slow_start = float(seconds.group(1))
+                self.host_ms = float(seconds.group(2))
+            elif storm and float(storm.group(1)) > 0:
+                self.storm = float(storm.group(1)), int(storm.group(2)), int(storm.group(3))
             else:
                 raise ValueError(f"bad fault {item!r}")
 
@@ -1075,7 +1084,7 @@ class Worker(Process):
         start, share = time.monotonic(), float(message["share"])
         took = share * self.slow
         await asyncio.sleep(max(0.0, float(message["left"]) + took - share))
-        self.devices.add(took, float(message["bytes"]))
+        self.devices.add(took - float(message["host"]), float(message["bytes"]))
         send(writer, t="ack", n=message["n"], took=took, held=time.monotonic() - start)
 
     async def watch_faults(self) -> None:
@@ -1188,13 +1197,14 @@ class RankLink:
         for peer in self.peers.values():
             await peer.loaded
 
-    def begin(self, share: float, left: float, crossing: float) -> None:
-        """Send a step to every node: its length and what is left of it, in wall seconds."""
+    def begin(self, share: float, left: float, crossing: float, host: float) -> None:
+        """Send a step to every node: its length, what is left of it, and in how much of it no GPU works, in wall
+        seconds."""
         self.number += 1
         for peer in self.peers.values():
             peer.ack = asyncio.get_running_loop().create_future()
             peer.sent = time.monotonic()
-        self.tell(t="step", n=self.number, share=share, left=left, bytes=crossing)
+        self.tell(t="step", n=self.number, share=share, left=left, bytes=crossing, host=host)
 
     async def finish(self, step_s: float) -> Tuple[float, float]:
         """(longest time that a node says the step took, longest time that an exchange cost beyond the node's own work).
@@ -1212,6 +1222,48 @@ class RankLink:
 
 
 # --- the engine -------------------------------------------------------------------------------------------------------
+
+HOST_PERIOD_S = 8.0  # of the saw-tooth
+# Takes a whole core after a "1" on its stdin, none after a "0", and ends with it. Its title is what a real one has.
+HOST_PROCESS = """
+import ctypes, os, select, sys, time
+ctypes.CDLL(None).prctl(15, sys.argv[1].encode()[:15], 0, 0, 0)
+os.nice(5)
+busy = False
+while True:
+    if select.select([0], [], [], 0 if busy else None)[0]:
+        word = os.read(0, 1)
+        if not word:
+            break
+        busy = word == b"1"
+    end = time.monotonic() + 0.005
+    while busy and time.monotonic() < end:
+        pass
+"""
+
+
+class HostSide:
+    """The scheduler process where it is what everything waits for: a real process that fills a core while there is
+    work, and the simulated time that GPUs wait for it."""
+
+    def __init__(self, mean_ms: float, vllm: bool) -> None:
+        self.mean_ms = mean_ms
+        self.process: Optional[subprocess.Popen[bytes]] = None
+        if mean_ms:
+            title = "VLLM::EngineCore" if vllm else "sglang::scheduler_TP0"
+            argv = [title, "-ISc", HOST_PROCESS, title]
+            self.process = subprocess.Popen(argv, executable=sys.executable, stdin=subprocess.PIPE)
+
+    def busy(self, working: bool) -> None:
+        if self.process is not None and self.process.stdin is not None:
+            try:
+                os.write(self.process.stdin.fileno(), b"1" if working else b"0")
+            except OSError:
+                self.process = None  # somebody ended it: the time is still simulated
+
+    def step_s(self) -> float:
+        """Simulated seconds that this step waits for the host: from nothing to twice the mean, then from nothing."""
+        return 2e-3 * self.mean_ms * (time.monotonic() % HOST_PERIOD_S) / HOST_PERIOD_S
 
 
 class Stats:
@@ -1241,6 +1293,7 @@ class Engine(Process):
         self.metrics = Metrics(args, self.pool.total)
         self.stats = Stats()
         self.link = RankLink(self)
+        self.host = HostSide(self.faults.host_ms, self.vllm)
         self.http = HttpServer(self)
 
     async def run(self) -> None:
@@ -1254,7 +1307,7 @@ class Engine(Process):
         await self.open_for_service()
         self.link.tell(t="ready")
         self.ready_at = time.monotonic()
-        await asyncio.gather(self.loop(), self.vllm_stats())
+        await asyncio.gather(self.loop(), self.vllm_stats(), self.storms())
 
     async def gather_nodes(self) -> bool:
         args = self.args
@@ -1310,7 +1363,9 @@ class Engine(Process):
             batch = self.scheduler.schedule()
             if not batch.items:
                 self.wakeup.clear()
+                self.host.busy(False)
                 await self.wakeup.wait()
+                self.host.busy(True)
                 self.due = time.monotonic()
                 continue
             if self.faults.due("hang", *self.state()):
@@ -1334,10 +1389,11 @@ class Engine(Process):
         """Let the step take its time on all nodes. Lateness of this machine is made up for in later steps; slowness
         that a node reports, and an exchange that takes longer than the grace, are not."""
         seconds, crossing = self.model.step(batch)
-        step_s, start = seconds / self.scale, self.due
+        host_s = self.host.step_s() / self.scale
+        step_s, start = seconds / self.scale + host_s, self.due
         own = step_s * self.slow
         left = start + step_s - time.monotonic()
-        self.link.begin(step_s, max(0.0, left), crossing)
+        self.link.begin(step_s, max(0.0, left), crossing, host_s)
         await asyncio.sleep(max(0.0, left + own - step_s))
         took, exchange = await self.link.finish(step_s)
         self.due = start + max(own, took) + max(0.0, exchange - EXCHANGE_GRACE_S)
@@ -1345,7 +1401,7 @@ class Engine(Process):
         if now - self.due > MAX_DEBT_S:
             self.metrics.lag.value += now - self.due - MAX_DEBT_S
             self.due = now - MAX_DEBT_S
-        self.devices.add(max(own, took), crossing)
+        self.devices.add(max(own, took) - host_s, crossing)
 
     def emit(self, batch: Batch) -> None:
         """Hand out the step's tokens."""
@@ -1394,6 +1450,19 @@ class Engine(Process):
             load = f"#running-req: {batch.decode_seqs}, #token: {pool.used * pool.size}, {usage}"
             speed = f"cuda graph: True, gen throughput (token/s): {stats.gen_tps:.2f}"
             self.log.line("EngineCore", "", f"Decode batch, {load}, {speed}, {queue}")
+
+    async def storms(self) -> None:
+        """Long prompts of other clients, all at once, while somebody decodes. No two are alike."""
+        storm, rng = self.faults.storm, random.Random(self.args.seed)
+        while storm is not None and not self.dead:
+            await asyncio.sleep(storm[0])
+            if not any(req.decoding for req in self.scheduler.running):
+                continue
+            length = min(storm[2], self.max_len - 1)
+            for _ in range(storm[1]):
+                tokens = [rng.randrange(32000) for _ in range(length)]
+                rid = f"storm-{rng.getrandbits(32):08x}"
+                self.submit(Request(rid, tokens, 1, 1 << 60, False, lambda req, word, reason: None))
 
     async def vllm_stats(self) -> None:
         """vLLM's averages, every interval in which there was work and once after."""

@@ -1,5 +1,9 @@
 """Injected faults end or slow the simulated engine the way real ones do."""
 
+import asyncio
+import itertools
+import json
+import os
 import re
 import subprocess
 import sys
@@ -10,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runners.sim_helper import SIM, Farm, farm, load
+from tests.runners.sim_helper import SIM, Answer, Farm, farm, load, metric
 
 
 @pytest.fixture
@@ -113,3 +117,76 @@ def test_a_flood_of_lines_keeps_its_rate(start: Farm) -> None:
     assert 1600 < sim.log.count("sim flood") - first < 2400
     numbers = [int(n) for n in re.findall(r"sim flood (\d+) x+$", sim.log, re.MULTILINE)]
     assert numbers == list(range(1, len(numbers) + 1))
+
+
+def children(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def title(pid: int) -> bytes:
+    """Command line of a process; empty when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def test_a_host_bound_engine_fills_a_core_while_the_gpus_wait(start: Farm, tmp_path: Path) -> None:
+    plain = start("--state-dir", str(tmp_path), "--clock-scale", "5").ready()
+    quick = itl(await load(plain.url, 4, 8, isl=16, osl=100))
+    plain.process.terminate()
+    plain.wait()
+    bound = start("--fault", "host-bound=60", "--style", "sglang", "--state-dir", str(tmp_path), "--clock-scale", "5")
+    bound.ready()
+    (scheduler,) = children(bound.process.pid)
+    assert title(scheduler).startswith(b"sglang::scheduler_TP0\0")
+    idle = cpu_s(scheduler)
+    assert idle < 1
+    begin, utils = time.monotonic(), set()
+    loading = asyncio.ensure_future(load(bound.url, 4, 24, isl=16, osl=100))
+    while not loading.done():
+        await asyncio.sleep(0.2)
+        gpus = json.loads((tmp_path / "gpu_load").read_text())["gpus"]
+        utils.add(gpus["0"]["util"])
+    share = (cpu_s(scheduler) - idle) / (time.monotonic() - begin)
+    assert share > 0.3  # a whole core, where the machine has one to give
+    assert itl(await loading) > 2 * quick
+    assert max(utils) - min(u for u in utils if u) > 30
+    bound.process.terminate()
+    bound.wait()
+    for _ in range(100):  # it ends with the engine
+        if not title(scheduler):
+            return
+        await asyncio.sleep(0.1)
+    pytest.fail("the scheduler process outlives its engine")
+
+
+async def test_a_prefill_storm_makes_others_wait_and_holds_their_decodes_up(start: Farm) -> None:
+    """3 prompts of 8192 tokens in chunks of 2048: 12 steps of some 120 simulated ms in which nobody decodes."""
+    sim = start("--fault", "prefill-storm=0.6:3:8192", "--style", "sglang", "--clock-scale", "5").ready()
+    await asyncio.sleep(1.5)
+    assert "Prefill batch" not in sim.log, "it storms only while somebody decodes"
+    waiting = 0.0
+    loading = asyncio.ensure_future(load(sim.url, 4, 24, isl=16, osl=100))
+    while not loading.done():
+        await asyncio.sleep(0.1)
+        text = (await asyncio.to_thread(sim.get, "/metrics"))[1]
+        waiting = max(waiting, metric(text, "sglang:num_queue_reqs"))
+    gaps = [b - a for x in await loading for a, b in itertools.pairwise(x.times)]
+    assert waiting >= 1
+    assert max(gaps) > 10 * sorted(gaps)[len(gaps) // 2]
+    chunks = [int(n) for n in re.findall(r"Prefill batch, .*#new-token: (\d+)", sim.log)]
+    assert chunks.count(2048) >= 12
+    computed = metric(sim.get("/metrics")[1], "sglang:realtime_tokens_total", mode="prefill_compute")
+    assert computed == sum(chunks)
+
+
+def itl(answers: list[Answer]) -> float:
+    """Mean seconds between tokens."""
+    gaps = [(a.times[-1] - a.times[0]) / (len(a.times) - 1) for a in answers if len(a.times) > 1]
+    return sum(gaps) / len(gaps)
