@@ -14,11 +14,13 @@ from dataclasses import dataclass, field, replace
 
 import orjson
 
+from runners.clients.base import DOCUMENT
+from runners.clients.results import MAX_FILE
 from runners.nodes.jobs import JobStatus
 from runners.nodes.link import Link
 from runners.nodes.tail import Chunk, Tailer
 from runners.probes.base import ProbeContext, Reader
-from runners.readers import reader_of
+from runners.readers import files_of, reader_of
 from store.database import Store, StoreError
 from store.masking import mask_text
 from store.queries import literal
@@ -42,6 +44,8 @@ class Feed:
     drained: asyncio.Event = field(default_factory=asyncio.Event)
     open_streams: set[str] = field(default_factory=lambda: set(STREAMS))
     offsets: dict[str, int] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)  # further streams, see readers.files_of
+    waiting: set[str] = field(default_factory=set)  # those to be read in one piece, until the job has ended
 
 
 class Ingest:
@@ -62,16 +66,19 @@ class Ingest:
         feed = Feed(job, context_of(job), offsets=self._committed(job.job_id))
         feed.fatal = self._known_fatal(job.job_id)
         self.feeds[job.job_id] = feed
+        feed.files = files_of(job)
+        feed.open_streams |= feed.files.keys()
+        feed.waiting = {stream for stream, kind in feed.files.items() if kind == DOCUMENT}
         tailer = self._tailer(link)
-        for stream in STREAMS:
-            tailer.follow(job.job_id, stream, feed.offsets.get(stream, 0))
+        for stream in feed.open_streams - feed.waiting:
+            _read_on(tailer, feed, stream)
         return feed
 
     def unfollow(self, job_id: str) -> None:
         """Stop tailing; what is committed stays, and `follow` would go on from there."""
         feed = self.feeds.pop(job_id, None)
         if feed and (tailer := self._tailers.get(feed.job.node)):
-            for stream in STREAMS:
+            for stream in feed.open_streams:
                 tailer.unfollow(job_id, stream)
 
     async def close(self) -> None:
@@ -98,8 +105,8 @@ class Ingest:
         if before is not None:  # the node's entry in the configuration has changed: what is followed moves over
             await asyncio.wait([before])
             for f in self.feeds.values():
-                for stream in f.open_streams if f.job.node == tailer.link.node.name else ():
-                    tailer.follow(f.job.job_id, stream, f.offsets.get(stream, 0))
+                for stream in f.open_streams - f.waiting if f.job.node == tailer.link.node.name else ():
+                    _read_on(tailer, f, stream)
         async for chunk in tailer:
             feed = self.feeds.get(chunk.job_id)
             if feed is None:
@@ -116,7 +123,7 @@ class Ingest:
                 await asyncio.sleep(1.0)
                 # Told again, also when there were no bytes: the end of a job is told once, and must not get lost.
                 if chunk.job_id in self.feeds:
-                    tailer.follow(chunk.job_id, chunk.stream, feed.offsets.get(chunk.stream, 0))
+                    _read_on(tailer, feed, chunk.stream)
             async with self.changed:
                 self.changed.notify_all()
 
@@ -126,8 +133,10 @@ class Ingest:
             await self._note_status(feed, chunk.job)
         ended = feed.status is not None and feed.status.state in ENDED
         final = ended and chunk.offset + len(chunk.data) >= chunk.size
+        while ended and feed.waiting:
+            _read_on(tailer, feed, feed.waiting.pop())
         if chunk.data:
-            reader = reader_of(feed.job.kind, chunk.stream)
+            reader = reader_of(feed.job, chunk.stream)
             context = replace(feed.context, stream=chunk.stream, offset=chunk.offset, wall_ns=time.time_ns())
             consumed = await self._commit(reader, feed, chunk, context, final)
             tailer.advance(chunk.job_id, chunk.stream, chunk.offset + consumed)
@@ -186,6 +195,12 @@ class Ingest:
     def _known_fatal(self, job_id: str) -> list[LogEvent]:
         table = self.store.query(f"from log_events where job_id = {literal(job_id)} and severity = 'fatal'")
         return [LogEvent(**row) for row in table.dicts()]
+
+
+def _read_on(tailer: Tailer, feed: Feed, stream: str) -> None:
+    """Tail a stream from its last committed offset on."""
+    most = MAX_FILE if feed.files.get(stream) == DOCUMENT else None
+    tailer.follow(feed.job.job_id, stream, feed.offsets.get(stream, 0), most)
 
 
 def context_of(job: Job) -> ProbeContext:

@@ -54,7 +54,7 @@ def plan_document(inventory: Inventory, request: RunRequest) -> dict[str, Any]:
         }
         for c in rank_commands(dep, nodes, _planned_path)
     ]
-    commands += [_client(case, dep, nodes[0]) for case in cases]
+    commands += [_client(case, dep, nodes[0], inventory) for case in cases]
     budgets = {c.label: c.budget for c in cases}
     return {
         "label": "planned",
@@ -76,17 +76,29 @@ def _planned_path(node: Node, script: str) -> str:
     return f"{node.root}/bin/{script_name(script, script_body(script))}"
 
 
-def _client(case: Case, dep: Deployment, node: Node) -> dict[str, Any]:
-    import orjson
-
-    from runners.clients import loadgen
+def _client(case: Case, dep: Deployment, node: Node, inventory: Inventory) -> dict[str, Any]:
+    from runners.clients import client_of
+    from runners.clients.base import Ask
     from runners.engines import ENGINES
+    from runners.flows.client_tool import with_tool
     from runners.launchers import LAUNCHERS
+    from runners.spec import ClientTool
+    from store.masking import mask_env
     from store.text import shell_line
 
-    url = ENGINES[dep.engine].url(dep, [node])
-    spec = loadgen.masked(loadgen.spec_of(case, url=url, model=dep.served_model or dep.model, dep=dep, seed=0))
-    asked = [_planned_path(node, "loadgen.py"), "--spec", "-"]
-    argv = LAUNCHERS[dep.launcher].planned_client(dep, node, node.root, asked)
-    text = f"{shell_line(argv)} <<'SPEC'\n{orjson.dumps(spec).decode()}\nSPEC"
-    return {"purpose": f"bench {case.label}", "node": node.name, "text": text, "env": {}}
+    client = client_of(case.client)
+    tool = inventory.clients.get(case.client) or ClientTool()
+    ask = Ask(
+        case=case,
+        url=ENGINES[dep.engine].url(dep, [node]),
+        model=dep.served_model or dep.model,
+        dep=dep,
+        seed=0,
+        folder=f"{node.root}/jobs/RUN.aN.client",
+        tool=tool,
+        payloads={script: _planned_path(node, script) for script in client.payloads},
+    )
+    asked, stdin = client.planned(ask)
+    argv = LAUNCHERS[dep.launcher].planned_client(with_tool(dep, tool), node, node.root, asked)
+    text = shell_line(argv) + (f" <<'SPEC'\n{stdin}\nSPEC" if stdin else "")
+    return {"purpose": f"bench {case.label}", "node": node.name, "text": text, "env": mask_env(tool.env)}

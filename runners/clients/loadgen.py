@@ -11,7 +11,8 @@ from typing import Any, Final
 
 import orjson
 
-from runners.probes.base import Parsed, ProbeContext
+from runners.clients.base import Ask, ClientCommand, Module
+from runners.probes.base import Parsed, ProbeContext, Reader
 from runners.spec import Case, Deployment
 from store.database import Store
 from store.masking import MASK, is_secret, mask_text
@@ -28,6 +29,38 @@ _KINDS: Final = frozenset(("load", "warmup", "filler", "inject"))
 _STATUSES: Final = frozenset(("ok", "failed", "timed_out", "cut"))
 
 Line = Mapping[str, Any]
+
+
+SCRIPT: Final = "loadgen.py"
+
+
+class Loadgen:
+    """See runners.clients.base.Client."""
+
+    name = "loadgen"
+    payloads: tuple[str, ...] = (SCRIPT,)
+    module: Module | None = None
+
+    def command(self, ask: Ask) -> ClientCommand:
+        spec = self._spec(ask)
+        argv = [ask.payloads[SCRIPT], "--spec", ask.input]
+        return ClientCommand(argv=argv, put={ask.input: orjson.dumps(spec)}, known={"spec": masked(spec)})
+
+    def planned(self, ask: Ask) -> tuple[list[str], str]:
+        return [ask.payloads[SCRIPT], "--spec", "-"], orjson.dumps(masked(self._spec(ask))).decode()
+
+    @staticmethod
+    def _spec(ask: Ask) -> dict[str, Any]:
+        return spec_of(ask.case, url=ask.url, model=ask.model, dep=ask.dep, seed=ask.seed)
+
+    def reader(self, stream: str, known: Mapping[str, Any]) -> Reader | None:
+        return LoadgenReader() if stream == "stdout" else None
+
+    def flags_of(self, store: Store, attempt: Attempt) -> list[str]:
+        return flags_of(store, attempt)
+
+    def refusal_of(self, store: Store, attempt: Attempt) -> str | None:
+        return None  # it says by its exit code how it went
 
 
 def spec_of(case: Case, *, url: str, model: str, dep: Deployment, seed: int) -> dict[str, Any]:

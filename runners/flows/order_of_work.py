@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import ValidationError
 
-from runners.spec import Case, ConfigError, Inventory, Search
+from runners.clients import client_of
+from runners.clients.base import Ask, AskError
+from runners.spec import Case, ConfigError, Deployment, Inventory, Search
 from store.records import Attempt
 
 
@@ -29,9 +31,20 @@ def cases_of(inventory: Inventory, names: Iterable[str]) -> tuple[list[Case], st
         raise ConfigError("a plan runs alone; name either one plan or cases.")
     cases = [c for w in wanted for c in inventory.case(w)]
     for case in cases:
-        if case.client != "loadgen":  # the key is part of the file format; driving these clients is not built yet
-            raise ConfigError(f"case {case.name}: this version cannot drive client = {case.client!r}; use loadgen")
+        check_client(case)
     return cases, None, None, "interleaved"
+
+
+def check_client(case: Case) -> None:
+    """Raise ConfigError when no client is called so, or when it cannot be asked for this case."""
+    client = client_of(case.client)
+    somewhere = "http://node"
+    dep = Deployment(engine="external", url=somewhere)
+    scripts = dict.fromkeys(client.payloads, "")
+    try:
+        client.planned(Ask(case=case, url=somewhere, model="", dep=dep, seed=0, folder="/", payloads=scripts))
+    except AskError as e:
+        raise ConfigError(f"case {case.label}: {e}") from e
 
 
 def max_repeats_of(inventory: Inventory, names: Iterable[str], repeats: int) -> int | None:
@@ -98,4 +111,5 @@ def search_of(inventory: Inventory, name: str, **asked: float | bool | None) -> 
         raise ConfigError(
             f"case {case.name!r} is driven by request_rate: say max_rate, and the search climbs over rates."
         )
+    check_client(case)
     return case, search

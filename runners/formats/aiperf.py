@@ -118,7 +118,8 @@ def _value(metrics: Any, name: str) -> Any:
     return value
 
 
-def _request(record: dict[str, Any]) -> Request:
+def request_of(record: dict[str, Any]) -> Request:
+    """One record of profile_export.jsonl; `sent_s` is the wall clock."""
     metrics, meta = record.get("metrics"), record["metadata"]
     gaps = _value(metrics, "inter_chunk_latency")
     start = finite(meta.get("request_start_ns"))
@@ -148,7 +149,7 @@ def parse_records(lines: Iterable[str]) -> Iterator[Item]:
         if value["metadata"].get("benchmark_phase") == "warmup":
             warm += 1
         else:
-            requests.append(_request(value))
+            requests.append(request_of(value))
     if requests:
         result = Result("aiperf", requests=requests, extra={"warmup_requests": warm})
         yield shaped(result)

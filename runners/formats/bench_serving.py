@@ -113,8 +113,8 @@ def _result(source: dict[str, Any], client: str, e2e: str) -> Result:
     return result
 
 
-def vllm_row(source: dict[str, Any]) -> Row:
-    """One result of vllm bench serve."""
+def vllm_result(source: dict[str, Any]) -> Result:
+    """One result of vllm bench serve, before the shaping."""
     result = _result(source, "vllm_bench", "e2el")
     known = {"date", "backend", "label", "num_prompts", "burstiness", "endpoint_type", "run_number", "tokenizer_id"}
     result.extra = {key: source[key] for key in known if source.get(key) is not None}
@@ -124,7 +124,12 @@ def vllm_row(source: dict[str, Any]) -> Row:
         for key, value in source.items()
         if key not in known and key not in _VLLM_KEYS and not _is_figure(key) and isinstance(value, str | int | float)
     }
-    return shaped(result)
+    return result
+
+
+def vllm_row(source: dict[str, Any]) -> Row:
+    """One result of vllm bench serve."""
+    return shaped(vllm_result(source))
 
 
 _VLLM_KEYS: Final = frozenset(
@@ -140,8 +145,8 @@ def _is_figure(key: str) -> bool:
     return key.endswith("_ms") or key.startswith("spec_decode_")
 
 
-def sglang_row(source: dict[str, Any], strict: bool) -> Row:
-    """One result of SGLang's bench_serving."""
+def sglang_result(source: dict[str, Any], strict: bool) -> Result:
+    """One result of SGLang's bench_serving, before the shaping. `strict`: the file held strict JSON."""
     result = _result(source, "sglang_bench", "e2e_latency")
     if not strict:
         result.flags.append("not_strict_json: a bare Infinity or NaN stands in the file (read as unlimited)")
@@ -159,7 +164,7 @@ def sglang_row(source: dict[str, Any], strict: bool) -> Row:
     known = ("tag", "backend", "dataset_name", "random_input_len", "random_output_len", "random_range_ratio",
              "concurrency", "total_output_tokens_retokenized", "goodput_slos_ms", "slo_attainment")  # fmt: skip
     result.extra = {key: source[key] for key in known if source.get(key) is not None}
-    return shaped(result)
+    return result
 
 
 def _objects(lines: Iterable[str]) -> Iterator[tuple[Any, bool]]:
@@ -190,7 +195,7 @@ def parse_vllm(lines: Iterable[str]) -> Iterator[Item]:
 def parse_sglang(lines: Iterable[str]) -> Iterator[Item]:
     """One row per run; the file is always appended to."""
     for value, strict in _objects(lines):
-        yield sglang_row(value, strict) if isinstance(value, dict) and "duration" in value else SKIP
+        yield shaped(sglang_result(value, strict)) if isinstance(value, dict) and "duration" in value else SKIP
 
 
 def sniff_vllm(head: str) -> int:

@@ -67,6 +67,7 @@ class Tailer:
         self._chunk = chunk
         self._poll_s = poll_s
         self._offsets: dict[tuple[str, str], int] = {}
+        self._most: dict[tuple[str, str], int] = {}
         self._told: dict[tuple[str, str], tuple[JobStatus | None, int]] = {}
         self._channel: Channel | None = None
         self._buffer = bytearray()
@@ -76,10 +77,14 @@ class Tailer:
         self._closed = False
         self.resets = 0  # how often the channel had to be opened again
 
-    def follow(self, job_id: str, stream: str, offset: int = 0) -> None:
-        """Read this stream from `offset` on. Raises ValueError for a name that cannot be one."""
+    def follow(self, job_id: str, stream: str, offset: int = 0, most: int | None = None) -> None:
+        """Read this stream from `offset` on. Raises ValueError for a name that cannot be one.
+
+        most: bytes of this stream in one answer, for a file that only means something as a whole.
+        """
         if not (SAFE_NAME.fullmatch(job_id) and SAFE_NAME.fullmatch(stream)):
             raise ValueError(f"not a stream of a job: {job_id!r}, {stream!r}")
+        self._most[job_id, stream] = most or self._chunk
         self._offsets[job_id, stream] = offset
         self._told.pop((job_id, stream), None)
         self._wake.set()
@@ -87,6 +92,7 @@ class Tailer:
     def unfollow(self, job_id: str, stream: str) -> None:
         self._offsets.pop((job_id, stream), None)
         self._told.pop((job_id, stream), None)
+        self._most.pop((job_id, stream), None)
 
     def advance(self, job_id: str, stream: str, offset: int) -> None:
         """The consumer has everything before `offset`; the next chunk of this stream starts there."""
@@ -157,10 +163,11 @@ class Tailer:
         channel = await self._open()
         nonce = str(next(self._nonces))
         # In order of jobs: the node looks up the state of each once.
-        asked = [f"{j} {s} {offset} {self._chunk}" for (j, s), offset in sorted(wanted.items())]
+        most = max((self._most.get(key, 0) for key in wanted), default=0)
+        asked = [f"{j} {s} {offset} {self._most.get((j, s), self._chunk)}" for (j, s), offset in sorted(wanted.items())]
         await channel.write(f"{nonce} {' '.join(asked)}\n".encode())
         while (words := await self._line()) != ["end", nonce]:
-            chunk = await self._read_chunk(words, nonce)
+            chunk = await self._read_chunk(words, nonce, most)
             key = chunk.job_id, chunk.stream
             if self._offsets.get(key) != chunk.offset:
                 continue  # unfollowed, or followed anew from elsewhere, since it was asked for
@@ -168,12 +175,12 @@ class Tailer:
                 self._told[key] = chunk.job, chunk.size
                 yield chunk
 
-    async def _read_chunk(self, words: list[str], nonce: str) -> Chunk:
+    async def _read_chunk(self, words: list[str], nonce: str, most: int) -> Chunk:
         if len(words) != 8 or words[:2] != ["chunk", nonce]:
             raise self._nonsense(words)
         job_id, stream, state = words[2], words[3], words[7]
         offset, length, size = (number(w) for w in words[4:7])
-        if offset is None or length is None or size is None or length > self._chunk:
+        if offset is None or length is None or size is None or length > most:
             raise self._nonsense(words)
         data = await self._exactly(length) if length else b""
         # A file cut shorter while it was read would swallow our next header: the line after the bytes tells.

@@ -2,7 +2,7 @@
 
 import pytest
 
-from runners.flows.order_of_work import attempts_of, cases_of
+from runners.flows.order_of_work import attempts_of, cases_of, search_of
 from runners.spec import ConfigError, parse_inventory
 
 INVENTORY = parse_inventory(
@@ -56,10 +56,20 @@ def test_wrong_names_are_refused(names: list[str], says: str) -> None:
         cases_of(INVENTORY, names)
 
 
-def test_a_client_that_cannot_be_driven_is_refused_and_never_replaced_in_silence() -> None:
-    text = '[[nodes]]\nname = "n"\nhost = "local"\n[cases.X]\nisl = 8\nosl = 4\nclient = "vllm_bench"\n'
-    with pytest.raises(ConfigError, match="cannot drive client"):
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ('client = "vlm_bench"', "Did you mean 'vllm_bench'"),
+        ('client = "aiperf"\nprefix_share = 0.5', "case X-C1: aiperf is not driven with prefix_share"),
+        ('client = "vllm_bench"\ninject = { isl = 64 }', "cannot inject"),
+    ],
+)
+def test_a_client_that_cannot_do_it_is_refused_and_never_replaced_in_silence(keys: str, says: str) -> None:
+    text = f'[[nodes]]\nname = "n"\nhost = "local"\n[cases.X]\nisl = 8\nosl = 4\n{keys}\n'
+    with pytest.raises(ConfigError, match=says):
         cases_of(parse_inventory(text), ["X"])
+    with pytest.raises(ConfigError, match=says):
+        search_of(parse_inventory(text), "X")
 
 
 def test_no_two_attempts_share_a_seed_and_a_seeded_case_is_repeatable() -> None:
