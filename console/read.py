@@ -8,12 +8,14 @@ from __future__ import annotations
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TextIO
 
 import orjson
 
 from runners.formats import kinds
+from runners.formats.base import Texts
 from runners.formats.events import MEANINGS
 from runners.gates import rdma
 from runners.importing.reading import FileReading, UnknownKindError, combined_verdict, open_file
@@ -95,15 +97,20 @@ def _write_json(readings: Iterable[FileReading]) -> None:
 
 
 def _write_rows(item: FileReading, out: TextIO) -> None:
+    """The rows with commas between them, those of a batch together."""
     batch: list[dict[str, Any]] = []
     comma = ""
-    for row in item.rows():
-        batch.append(row)
-        if len(batch) >= BATCH:
+    for row in chain(item.rows(), (Texts(0, ""),)):
+        if isinstance(row, dict):
+            batch.append(row)
+            if len(batch) < BATCH:
+                continue
+        if batch:
             out.write(comma + _dumps(batch)[1:-1])
             batch, comma = [], ","
-    if batch:
-        out.write(comma + _dumps(batch)[1:-1])
+        if isinstance(row, Texts) and row.count:
+            out.write(comma + row.text)
+            comma = ","
 
 
 def _write_text(readings: Iterable[FileReading]) -> None:
@@ -112,8 +119,8 @@ def _write_text(readings: Iterable[FileReading]) -> None:
         rows: list[dict[str, Any]] = []
         for row in item.rows():
             if len(rows) < SHOWN_ROWS:
-                rows.append(row)
-        _show(item, rows)
+                rows += orjson.loads(f"[{row.text}]") if isinstance(row, Texts) else [row]
+        _show(item, rows[:SHOWN_ROWS])
         done.append(item)
     whole = combined_verdict(done)
     if whole is not None:

@@ -46,6 +46,15 @@ class Skip:
 
 SKIP: Final = Skip()
 
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Rows that were read together, as JSON: `text` holds `count` objects with commas between them."""
+
+    count: int
+    text: str
+
+
 Item: TypeAlias = Row | Event | Skip
 
 
@@ -87,6 +96,7 @@ class Column:
 
 Sniffer: TypeAlias = Callable[[str], int]
 Parser: TypeAlias = Callable[[Iterable[str]], Iterator[Item]]
+TextParser: TypeAlias = Callable[[Iterable[str]], Iterator[Item | Texts]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +105,7 @@ class Kind:
 
     sniff  first 64 KiB of the text -> 0 (certainly not) .. 100 (certainly)
     parse  lines (without or with their line ends) -> rows, events, skips, in order; consumed lazily
+    texts  the same for who writes JSON anyway: rows that are read many at a time come as text
     """
 
     name: str
@@ -105,6 +116,7 @@ class Kind:
     events: tuple[str, ...] = ()
     long_lines: bool = False  # a document or JSON Lines: a line may be megabytes long
     noise: bytes = b""  # lines with this ending (a busy server's access log) hold nothing and are dropped unread
+    texts: TextParser | None = None
 
 
 def columns(spec: str) -> tuple[Column, ...]:

@@ -5,31 +5,29 @@ A server's log is a mix: NCCL lines, torch tracebacks and kernel messages stand 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
+import orjson
+
 from runners.formats import nccl_errors, nccl_log, sglang_batches, sglang_log, torch_log, vllm_log
-from runners.formats.base import Event, Item, Kind, Row, columns
+from runners.formats.base import Event, Item, Kind, Row, Texts, columns
 from runners.formats.log_events import NAMES as LOG_EVENTS
 
 LineParser = Callable[[str], Item | None]
+ManyReader = Callable[[Sequence[str], Sequence[bytes]], list[str | None]]
 
 
 _DIGITS: Final = b"0123456789"
 _MAX_DULL: Final = 20_000
-
-
 _MANY: Final = 1000  # lines looked at together
+_TOKENS_FLOW = re.compile(r'"generation_tps":(?!0(?:\.0)?[,}])')
 
 
 def _no_row(_: str) -> None:
     """No fast way to a row."""
-
-
-def _no_rows(lines: Sequence[str]) -> list[Row | None]:
-    """No way to read many lines at once."""
-    return [None] * len(lines)
 
 
 def _items(
@@ -37,74 +35,107 @@ def _items(
     own: LineParser,
     mark: str = "\n",
     fast: Callable[[str], Row | None] = _no_row,
-    many: Callable[[Sequence[str]], list[Row | None]] = _no_rows,
-) -> Iterator[Item]:
+    many: ManyReader | None = None,
+) -> Iterator[Item | Texts]:
     """Items of a log. Lines that differ only in digits from one that held nothing are passed over.
 
     mark, fast  lines with the mark in them may be figures lines, for which there is a fast way
-    many        rows of those figures lines that can be read together
+    many        JSON of those figures lines that can be read together
     """
     in_service = False
     waits: list[Event] = []
     dull: set[bytes] = set()
     nccl = nccl_log.parse_line
-    for line, ready in _with_rows(lines, many):
-        if ready is not None or mark in line:
-            row = fast(line) if ready is None else ready
-            if row is not None:
-                if waits and row.get("generation_tps"):
-                    waits = _resumed(waits)
-                yield row
+    for chunk in _chunks(lines):
+        shapes = shapes_of(chunk)
+        texts = many(chunk, shapes) if many is not None else [None] * len(chunk)
+        done = 0
+        for at in [at for at, text in enumerate(texts) if text is None]:
+            if at > done:
+                yield _joined(texts[done:at], waits)
+            done = at + 1
+            shape = shapes[at]
+            if shape in dull:
                 continue
-        shape = line.encode("utf-8", "replace").translate(None, _DIGITS)
-        if shape in dull:
-            continue
-        if " HTTP/1." in line and '" 200' in line:
-            continue
-        item = None
-        if "NCCL" in line or "NET/" in line or "NVSHMEM" in line or "nvshmem" in line or "Channel " in line:
-            item = nccl(line)
-        if item is None:
-            item = own(line)
-        if item is None and len(dull) < _MAX_DULL and "rrno" not in line:  # an errno's digits do matter
-            dull.add(shape)
-        if item is None:
-            continue
-        if isinstance(item, Event):
-            if item.name == "ready":
-                in_service = True
-            elif item.name == "shm_broadcast_wait":
-                item.detail["in_service"] = in_service
-                waits = [*waits[-15:], item]
-        elif waits and isinstance(item, dict) and item.get("generation_tps"):
-            waits = _resumed(waits)
-        yield item
+            line = chunk[at]
+            item: Item | None = fast(line) if mark in line else None
+            if item is None and " HTTP/1." in line and '" 200' in line:
+                continue
+            if item is None and (
+                "NCCL" in line or "NET/" in line or "NVSHMEM" in line or "nvshmem" in line or "Channel " in line
+            ):
+                item = nccl(line)
+            if item is None:
+                item = own(line)
+            if item is None:
+                if len(dull) < _MAX_DULL and "rrno" not in line:  # an errno's digits do matter
+                    dull.add(shape)
+                continue
+            if isinstance(item, Event):
+                if item.name == "ready":
+                    in_service = True
+                elif item.name == "shm_broadcast_wait":
+                    item.detail["in_service"] = in_service
+                    waits[:-15] = []
+                    waits.append(item)
+            elif waits and isinstance(item, dict) and item.get("generation_tps"):
+                _resumed(waits)
+            yield item
+        if done < len(chunk):
+            yield _joined(texts[done:], waits)
 
 
-def _with_rows(
-    lines: Iterable[str], many: Callable[[Sequence[str]], list[Row | None]]
-) -> Iterator[tuple[str, Row | None]]:
-    """Each line with its row, if it was read together with others."""
+def _joined(run: Sequence[str | None], waits: list[Event]) -> Texts:
+    """Rows as one item; tokens that flow end what waits."""
+    text = ",".join(filter(None, run))
+    if waits and _TOKENS_FLOW.search(text):
+        _resumed(waits)
+    return Texts(len(run), text)
+
+
+def _chunks(lines: Iterable[str]) -> Iterator[list[str]]:
     source = iter(lines)
     while chunk := list(islice(source, _MANY)):
-        yield from zip(chunk, many(chunk), strict=True)
+        yield chunk
 
 
-def _resumed(waits: list[Event]) -> list[Event]:
+def shapes_of(lines: Sequence[str]) -> list[bytes]:
+    """The lines without their digits."""
+    shapes = "\n".join(lines).encode("utf-8", "replace").translate(None, _DIGITS).split(b"\n")
+    if len(shapes) == len(lines):
+        return shapes
+    return [line.encode("utf-8", "replace").translate(None, _DIGITS) for line in lines]  # lines with their ends
+
+
+def _rows(items: Iterable[Item | Texts]) -> Iterator[Item]:
+    """Items with every row as a row."""
+    for item in items:
+        if isinstance(item, Texts):
+            yield from orjson.loads(f"[{item.text}]")
+        else:
+            yield item
+
+
+def _resumed(waits: list[Event]) -> None:
     """Tokens flow again: it was a long pause (a profile being written), no hang."""
     for wait in waits:
         wait.detail["resumed"] = True
-    return []
+    waits.clear()
 
 
 def parse_vllm(lines: Iterable[str]) -> Iterator[Item]:
     """A vLLM server log."""
-    return _items(lines, vllm_log.parse_line, "throughput", vllm_log.fast_row)
+    return _rows(_items(lines, vllm_log.parse_line, "throughput", vllm_log.fast_row))
+
+
+def texts_sglang(lines: Iterable[str]) -> Iterator[Item | Texts]:
+    """An SGLang server log, batch lines as JSON."""
+    return _items(lines, sglang_log.parse_line, " batch", sglang_log.fast_row, sglang_batches.texts_of)
 
 
 def parse_sglang(lines: Iterable[str]) -> Iterator[Item]:
     """An SGLang server log."""
-    return _items(lines, sglang_log.parse_line, " batch", sglang_log.fast_row, sglang_batches.rows_of)
+    return _rows(texts_sglang(lines))
 
 
 def parse_nccl(lines: Iterable[str]) -> Iterator[Item]:
@@ -113,12 +144,12 @@ def parse_nccl(lines: Iterable[str]) -> Iterator[Item]:
     def own(line: str) -> Item | None:
         return nccl_log.parse_line(line) or torch_log.parse_line(line)
 
-    return _items(lines, own)
+    return _rows(_items(lines, own))
 
 
 def parse_torch(lines: Iterable[str]) -> Iterator[Item]:
     """A PyTorch program's stderr."""
-    return _items(lines, torch_log.parse_line)
+    return _rows(_items(lines, torch_log.parse_line))
 
 
 _COMMON: Final = """
@@ -262,6 +293,7 @@ KIND_SGLANG: Final = Kind(
     parse_sglang,
     _EVENTS,
     noise=_ACCESS,
+    texts=texts_sglang,
 )
 KIND_NCCL: Final = Kind(
     "nccl_log",

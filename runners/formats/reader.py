@@ -95,6 +95,8 @@ def _decoded_lines(block: bytes, noise: bytes) -> list[str]:
 
     Text beyond ASCII goes line by line: one sign of it would make the whole block wide.
     """
+    if noise and noise not in block:
+        noise = b""
     endings = (noise, noise + b"\r") if b"\r" in block else noise
     if not block.isascii():
         kept = block.split(b"\n")

@@ -1,13 +1,15 @@
-"""Many SGLang batch lines at once: lines that differ only in digits are read as one JSON array of numbers.
+"""Many SGLang batch lines at once, as JSON: lines that differ only in digits are read as one array of numbers.
 
 A shape (the line without its digits) is learnt from one line that `fast_row` read. The lines of a shape are then
-reduced to `, number, number` by one translation and parsed by one call. A digit at a wrong place makes two numbers with
-only a blank between them, or one number too many: the array is refused, and each line goes the slow way.
+reduced to `, number, number` by one translation and parsed by one call, and the numbers are put between the texts of
+the shape. A digit at a wrong place makes two numbers with only a blank between them, or one number too many: the array
+is refused, and each line goes the slow way.
 """
 
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -15,7 +17,6 @@ from typing import Final
 
 import orjson
 
-from runners.formats.base import Row
 from runners.formats.sglang_log import GRAPHS, KEYS, fast_row
 
 _DIGITS: Final = b"0123456789"
@@ -23,6 +24,7 @@ _DROPPED: Final = bytes(code for code in range(33, 127) if chr(code) not in "012
 _TO_ARRAY: Final = bytes.maketrans(b":,\nTF", b",  10")  # each value follows a colon; True and False become 1 and 0
 _TO_ZEROS: Final = bytes.maketrans(_DIGITS, b"0" * 10)
 _TOO_LONG: Final = b"0" * 19  # such a number may not fit 64 bits: the JSON parser would make it a float
+_NO_VALUE: Final = b",  "  # a cell without a value: a digit inside the next key would take its place
 
 _BODY = re.compile(r"\] (?:Prefill|Decode) batch, ([ -~]+)\Z")
 _PLAIN = re.compile(r"\d+(?:\.\d+)?\Z", re.ASCII)
@@ -32,15 +34,14 @@ _MAX_SEEN: Final = 4096
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Shape:
-    """How lines of one shape become rows.
+    """How lines of one shape become JSON objects.
 
-    base     the row of a line, with what is fixed in place
-    names    columns of the numbers, in the line's order
-    flags    at which places True or False stands: index among the values -> 1 or 0
+    texts  what stands before the time, before each number, and at the end
+    count  numbers of a line; flags: at which places True or False stands, as 1 or 0 (told in the texts)
     """
 
-    base: Row
-    names: tuple[str, ...]
+    texts: tuple[str, ...]
+    count: int
     flags: dict[int, int]
 
 
@@ -57,40 +58,38 @@ def _learn(line: str, end: int) -> _Shape | None:
         return None
     names: list[str] = []
     flags: dict[int, int] = {}
-    for part in body[1].rstrip(", ").split(", "):
+    for at, part in enumerate(body[1].rstrip(", ").split(", ")):
         key, _, value = part.partition(": ")
         column = KEYS.get(key)
         if column is not None and _PLAIN.match(value) and _KEY.match(key):
             names.append(column)
         elif key in GRAPHS and value in ("True", "False"):
-            flags[len(names)] = int(value == "True")
-            names.append("graph")
+            flags[at] = int(value == "True")
         else:
             return None
-    known = {*names, *_HEAD_NAMES, "graph_device"} if flags else {*names, *_HEAD_NAMES}
-    if len(set(names)) != len(names) or known != set(row):
+    known = {*names, *_HEAD_NAMES, *(("graph", "graph_device") if flags else ())}
+    if len(set(names)) != len(names) or len(flags) > 1 or known != set(row):
         return None
-    return _Shape(row, tuple(names), flags)
+    fixed = {name: value for name, value in row.items() if name not in names and name != "time"}
+    texts = (
+        orjson.dumps(fixed).decode()[:-1] + ',"time":"',
+        f'","{names[0]}":',
+        *(f',"{name}":' for name in names[1:]),
+    )
+    return _Shape((*texts, "}"), len(names) + len(flags), flags)
 
 
-def rows_of(lines: Sequence[str]) -> list[Row | None]:
-    """A row for each line that could be read this way, None for every other line."""
-    found: list[Row | None] = [None] * len(lines)
-    whole = "\n".join(lines)
-    if not whole.isascii():
-        kept = [line if line.isascii() else "" for line in lines]
-        whole = "\n".join(kept)
-    shapes = whole.encode().translate(None, _DIGITS).split(b"\n")
-    if len(shapes) != len(lines):  # lines with their line ends
-        return found
-    groups: dict[bytes, list[int]] = {}
+def texts_of(lines: Sequence[str], shapes: Sequence[bytes]) -> list[str | None]:
+    """A JSON object for each line that could be read this way, None for every other line.
+
+    shapes  the lines without their digits
+    """
+    found: list[str | None] = [None] * len(lines)
+    groups: defaultdict[bytes, list[int]] = defaultdict(list)
     for at, shape in enumerate(shapes):
-        if shape in groups:
-            groups[shape].append(at)
-        else:
-            groups[shape] = [at]
+        groups[shape].append(at)
     for shape, places in groups.items():
-        if b" batch, #" not in shape or shape[:6] != b"[-- ::":
+        if b" batch, #" not in shape or shape[:6] != b"[-- ::" or not shape.isascii():
             continue
         if shape[6:7] == b"]":
             _read(found, lines, places, shape, "")
@@ -103,7 +102,7 @@ def rows_of(lines: Sequence[str]) -> list[Row | None]:
     return found
 
 
-def _read(found: list[Row | None], lines: Sequence[str], places: Sequence[int], shape: bytes, ranks: str) -> None:
+def _read(found: list[str | None], lines: Sequence[str], places: Sequence[int], shape: bytes, ranks: str) -> None:
     key = (ranks, shape)
     if key not in _SHAPES:
         if len(_SHAPES) >= _MAX_SEEN:
@@ -116,32 +115,29 @@ def _read(found: list[Row | None], lines: Sequence[str], places: Sequence[int], 
     times = [line[:20] for line in chosen]
     if "".join(times).encode().translate(_TO_ZEROS) == _HEAD * len(places):
         start = 20 + len(ranks)
-        _fill(found, known, places, times, [line[start:] for line in chosen])
+        _fill(found, known, places, [time[1:] for time in times], [line[start:] for line in chosen])
 
 
 def _fill(
-    found: list[Row | None], shape: _Shape, places: Sequence[int], times: Sequence[str], bodies: Sequence[str]
+    found: list[str | None], shape: _Shape, places: Sequence[int], times: Sequence[str], bodies: Sequence[str]
 ) -> None:
     joined = "\n".join(bodies).encode().translate(_TO_ARRAY, _DROPPED)
     before, _, rest = joined.partition(b",")
-    if before.strip() or _TOO_LONG in rest.translate(_TO_ZEROS):
+    if before.strip() or _NO_VALUE in rest or _TOO_LONG in rest.translate(_TO_ZEROS):
         return
     try:
         flat = orjson.loads(b"[" + rest + b"]")
     except orjson.JSONDecodeError:
         return
-    count = len(shape.names)
+    count = shape.count
     if len(flat) != count * len(places):
         return
     for at, value in shape.flags.items():
-        flags = flat[at::count]
-        if flags.count(value) != len(flags):
+        if flat[at::count].count(value) != len(places):
             return
-        flat[at::count] = [bool(value)] * len(flags)
-    values = iter(flat)
-    copy, names = shape.base.copy, shape.names
-    pairs = map(zip, repeat(names), zip(*[values] * count, strict=True))
-    for at, time, cells in zip(places, times, pairs, strict=True):
-        row = found[at] = copy()
-        row["time"] = time[1:]
-        row.update(cells)
+    words = orjson.dumps(flat).decode()[1:-1].split(",")
+    columns = [words[at::count] for at in range(count) if at not in shape.flags]
+    cells = [part for text, column in zip(shape.texts[1:-1], columns, strict=True) for part in (repeat(text), column)]
+    rows = map("".join, zip(repeat(shape.texts[0]), times, *cells, repeat(shape.texts[-1])))
+    for at, text in zip(places, rows, strict=True):
+        found[at] = text

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from runners.formats import incidents, kinds, reader
-from runners.formats.base import Event, Kind, Row
+from runners.formats.base import Event, Kind, Row, Texts
 from runners.gates import rdma
 from runners.gates.evidence import RECORDS, Collector
 from store.masking import mask_text
@@ -48,19 +48,22 @@ class FileReading:
         """Does the file say anything about the transport between GPUs?"""
         return self.collector.rows > 0 or any(event.name.startswith(NCCL_EVENTS) for event in self.events)
 
-    def rows(self) -> Iterator[Row]:
-        """Rows in the file's order; at the end the events and the verdict are ready."""
+    def rows(self) -> Iterator[Row | Texts]:
+        """Rows in the file's order (those read many at a time as JSON); at the end events and verdict are ready."""
         if self.kind is None:
             return
         counted = reader.Counted()
         folded = incidents.Incidents()
         stream = reader.lines(self._handle, self._head, self.kind.long_lines, self.kind.noise, counted)
         add = self.collector.add
-        for item in self.kind.parse(stream):
+        for item in (self.kind.texts or self.kind.parse)(stream):
             if isinstance(item, dict):
                 self.row_count += 1
                 if item.get("record") in RECORDS:
                     add(item)
+                yield item
+            elif isinstance(item, Texts):
+                self.row_count += item.count
                 yield item
             elif isinstance(item, Event):
                 folded.add(item)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
+import orjson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runners.formats.base import collect
-from runners.formats.engine_log import parse_sglang
-from runners.formats.sglang_batches import rows_of
+from runners.formats.engine_log import parse_sglang, shapes_of
+from runners.formats.sglang_batches import texts_of
 from runners.formats.sglang_log import parse_line
 from tests.runners.formats.samples import CAPTURES
 
@@ -23,6 +26,10 @@ LINES = [
     for line in (CAPTURES / "sglang-log" / f"{name}.log").read_text().splitlines()
     if " batch" in line
 ]
+
+
+def rows_of(lines: list[str]) -> list[dict[str, object] | None]:
+    return [orjson.loads(text) if text else None for text in texts_of(lines, shapes_of(lines))]
 
 
 def alone(line: str) -> dict[str, object] | None:
@@ -55,6 +62,15 @@ def test_together_as_alone(data: st.DataObject) -> None:
             single = alone(line)
             assert single is not None, line
             assert typed(row) == typed(single), line
+
+
+def test_a_digit_in_a_key_does_not_stand_in_for_a_missing_value() -> None:
+    line = next(line for line in LINES if ", #token: " in line and line.startswith("[2026-11-29"))
+    assert rows_of([line])[0] is not None
+    damaged = re.sub(r"token usage: [\d.]+, (.)", r"token usage: ., 1\g<1>", line)
+    assert rows_of([line, damaged])[1] is None
+    emptied = re.sub(r"#token: \d+, t", "#token: , 7t", line)
+    assert rows_of([line, emptied])[1] is None
 
 
 def test_a_number_beyond_64_bits_stays_whole() -> None:
