@@ -33,6 +33,7 @@ from runners.flows.watch import WatchFlow, new_watch, place_of
 from runners.ingest import Ingest
 from runners.launchers.ranks import mark_of, rank_commands
 from runners.nodes.link import NodeError
+from runners.notify import tell_end
 from runners.spec import ConfigError, Deployment, Inventory, load_inventory
 from store.database import Store, StoreError
 from store.errors import QueryError
@@ -364,6 +365,8 @@ class Owner:
                 await self._end_watches(flow)
                 self.runs[run_id].begun = True
                 await self._carry(flow)
+            if flow.row.state == "done":
+                await tell_end(self.inventory.project.notify, flow.row)
         finally:
             self.runs.pop(run_id, None)
 

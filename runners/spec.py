@@ -270,6 +270,7 @@ class Project(Spec):
     results: str = "results"
     store: str = "twinrail.duckdb"
     port: int | None = None  # loopback port of the owner's Quack server; default: any free one
+    notify: str | None = None  # a command that hears of a run's end: see runners/notify.py for its environment
 
 
 K = 1024
