@@ -99,16 +99,24 @@ def run(
         bool, typer.Option("--dry-run", help="show the exact commands and the duration, do nothing")
     ] = False,
     keep: Annotated[bool, typer.Option(help="leave the server up afterwards")] = False,
-    why: Annotated[str | None, typer.Option(help="what changes and what you expect, for the notes")] = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(help="concurrency=8,16, isl=, osl=, requests=, budget=, slo=: a case of its own, by that name"),
+    ] = None,
+    changes: Annotated[str | None, typer.Option(help="what differs from what was measured before")] = None,
+    why: Annotated[str | None, typer.Option(help="why that should matter to what limits the results now")] = None,
+    expects: Annotated[str | None, typer.Option(help="the effect that you expect")] = None,
     gate_override: Annotated[
         str | None, typer.Option(help="pass a refusing RDMA gate, with the reason in words")
     ] = None,
 ) -> None:
-    """Run a plan or cases. Ctrl-C once stops cleanly and keeps all data, twice leaves at once."""
-    from console.verbs.run import RunRequest, run_run
+    """Run a plan, a sweep or cases. Ctrl-C once stops cleanly and keeps all data, twice leaves at once."""
+    from console.verbs.run import RunRequest, asked_once, run_run, vary_of
 
-    request = RunRequest(what, deployment, repeats, keep=keep, why=why, gate_override=gate_override)
+    request = RunRequest(what, deployment, repeats, keep, why, gate_override, changes, expects, vary_of(vary or []))
     place = Place(config, demo)
+    if not (dry_run or as_json or demo):
+        request = asked_once(request)
     _leave(run_run(place, request, as_json=as_json, foreground=foreground, dry_run=dry_run))
 
 
@@ -279,13 +287,21 @@ def watch(
 
 
 @app.command()
-def trust(node: str, config: Config = None, demo: Demo = False) -> None:
+def trust(
+    node: Annotated[str, typer.Argument(help="a node, or before there is a configuration a host that `ssh` knows")],
+    config: Config = None,
+    demo: Demo = False,
+    yes: Annotated[
+        list[str] | None,
+        typer.Option("--yes", metavar="FINGERPRINT", help="accept this key and no other (one for each hop)"),
+    ] = None,
+    ssh_config: Annotated[Path | None, typer.Option("--ssh-config", help="for a host; default ~/.ssh/config")] = None,
+) -> None:
     """Show a node's host key and, if accepted, remember it."""
-    from console.trust import trust as trust_node
+    from console.trust import run_trust
     from console.verbs import say
 
-    known = Place(config, demo).inventory().node(node)
-    _leave(trust_node(known, lambda question: typer.confirm(question, default=False, err=True), say))
+    _leave(run_trust(Place(config, demo), node, yes or [], str(ssh_config) if ssh_config else None, say))
 
 
 @app.command()

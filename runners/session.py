@@ -11,15 +11,18 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 
 from runners import owner_process
-from runners.spec import Inventory, user_name
+from runners.spec import ConfigError, Inventory, user_name
 from store.database import Query, Store, Table
 from store.errors import OwnerGone, QueryCancelled, StoreBusy, StoreError
 from store.queries import call
+
+if TYPE_CHECKING:
+    from runners.flows.dry_run import Known
 
 
 class Reader(Protocol):
@@ -74,6 +77,26 @@ class Session:
         """Ask the owner for something; its answer. Raises StoreError when there is no owner or it refuses."""
         raise StoreError("no owner lives: `twinrail` or `twinrail resume` starts one")
 
+    async def plan(self, kind: str, **params: Any) -> dict[str, Any]:
+        """What an order to start a run or a search would do (runners/flows/dry_run.py); nothing is contacted.
+
+        Raises:
+            ConfigError: it names what is not there, or what cannot be.
+        """
+        from runners.flows.dry_run import Known
+
+        try:
+            known = Known(
+                history=await self.rows("screen_history"),
+                lives=await self.rows("plan_lives"),
+                nodes=await self.rows("live_nodes"),
+                gates=await self.rows("plan_gates"),
+                runs=await self.rows("runs_list"),
+            )
+        except OwnerGone:  # said elsewhere; the plan is as true without
+            known = Known()
+        return await asyncio.to_thread(_planned, self.config, kind, params, known)
+
     async def start_owner(self) -> None:
         """Start a new owner after the old one died; it resumes what was unfinished. Raises StoreError."""
         raise StoreError("this session reads the store without an owner; start the console again")
@@ -83,6 +106,24 @@ class Session:
         from store.export.document import run_document
 
         return await asyncio.to_thread(run_document, self._reader, run_id)
+
+
+def planned_without_store(inventory: Inventory, kind: str, **params: Any) -> dict[str, Any]:
+    """The same as `Session.plan` where there is no store yet."""
+    return _planned(inventory, kind, params, None)
+
+
+def _planned(inventory: Inventory, kind: str, params: dict[str, Any], known: Known | None) -> dict[str, Any]:
+    from runners import orders
+    from runners.flows.dry_run import planned
+
+    try:
+        order = orders.parse_order(orjson.dumps({"kind": kind, **params}).decode(), "order")
+    except orders.OrderError as e:
+        raise ConfigError(str(e)) from e
+    if not isinstance(order, (orders.StartRun, orders.StartSearch)):
+        raise ConfigError(f"{kind} starts nothing that could be planned")
+    return planned(inventory, order, known)
 
 
 def _answer(raw: str) -> dict[str, Any]:
@@ -182,4 +223,4 @@ async def reading(inventory: Inventory) -> AsyncIterator[Session]:
         yield Session(inventory, store, owner=OwnerState(False, "no owner lives; reading the store directly"))
 
 
-__all__ = ["OwnerState", "QueryCancelled", "Session", "attached", "foreground", "reading"]
+__all__ = ["OwnerState", "QueryCancelled", "Session", "attached", "foreground", "planned_without_store", "reading"]

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import os
 import signal
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from console.verbs import DONE, INFRASTRUCTURE, NEGATIVE, Place, out, out_json, run_async, say, session_of
@@ -31,18 +32,49 @@ class RunRequest:
     keep: bool = False
     why: str | None = None
     gate_override: str | None = None
+    changes: str | None = None
+    expects: str | None = None
+    vary: dict[str, Any] | None = None
 
     def params(self) -> dict[str, Any]:
         """As an order's parameters."""
-        asked = {
-            "what": self.what,
-            "deployment": self.deployment,
-            "repeats": self.repeats,
-            "keep": self.keep,
-            "why": self.why,
-            "gate_override": self.gate_override,
-        }
-        return {k: v for k, v in asked.items() if v is not None}
+        return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
+
+
+def vary_of(words: list[str]) -> dict[str, Any] | None:
+    """`--vary concurrency=8,16 --vary isl=2048` as an order says it. Raises ConfigError for what is no assignment."""
+    from runners.flows.vary import Vary
+    from runners.spec import ConfigError
+
+    said: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or name not in Vary.model_fields:
+            raise ConfigError(f"--vary {word}: write one of {', '.join(f'{n}=' for n in Vary.model_fields)}")
+        said[name] = value.split(",") if name == "concurrency" else value
+    return said or None
+
+
+QUESTIONS = (
+    ("changes", "what changes, against what was measured before?"),
+    ("why", "why should that affect what limits the results now?"),
+    ("expects", "what effect do you expect?"),
+)
+
+
+def asked_once(request: RunRequest) -> RunRequest:
+    """The request with the answers of whoever sits at the terminal; unchanged where nobody does or a flag answers."""
+    given = any(getattr(request, name) is not None for name, _ in QUESTIONS)
+    if given or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return request
+    say("three questions for the notes (enter skips one; --changes, --why and --expects answer without asking)")
+    answers: dict[str, Any] = {}
+    for name, question in QUESTIONS:
+        sys.stderr.write(f"  {question} ")
+        sys.stderr.flush()
+        if (line := sys.stdin.readline().strip()) != "":
+            answers[name] = line
+    return replace(request, **answers)
 
 
 def run_run(place: Place, request: RunRequest, *, as_json: bool, foreground: bool, dry_run: bool) -> int:
@@ -56,10 +88,9 @@ def run_run(place: Place, request: RunRequest, *, as_json: bool, foreground: boo
 
 
 async def _run(inventory: Inventory, request: RunRequest, *, as_json: bool, foreground: bool) -> int:
-    from runners.flows.order_of_work import cases_of
+    from runners.session import planned_without_store
 
-    _, named, *_ = cases_of(inventory, request.what)  # bad usage is told before anything is started
-    inventory.deployment(request.deployment or named)
+    planned_without_store(inventory, "start_run", **request.params())  # bad usage is told before anything is started
     async with session_of(inventory, foreground=foreground) as session:
         answer = await session.order("start_run", **request.params())
         run_id = str(answer["run_id"])
