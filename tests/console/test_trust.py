@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,9 +11,10 @@ from pathlib import Path
 import asyncssh
 import pytest
 
-from console.trust import remember, trusting
+from console.trust import remember, run_trust, trusting
+from console.verbs import Place
 from runners.nodes.link import open_link
-from runners.spec import Node
+from runners.spec import ConfigError, Node
 from tests.runners.nodes.ssh_server import SshServer
 
 
@@ -110,3 +113,69 @@ def test_a_line_is_appended_whole_and_private(tmp_path: Path) -> None:
     file.write_text("no newline")
     remember(str(file), "b key")
     assert file.read_text() == "no newline\nb key\n"
+
+
+class Verb:
+    """`twinrail trust` at no terminal, in a folder with a configuration of one node."""
+
+    def __init__(self, server: SshServer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("sys.stdin", io.StringIO())
+        monkeypatch.chdir(folder)
+        node = server.node()
+        text = f'[[nodes]]\nname = "{node.name}"\nhost = "{node.host}"\nport = {node.port}\nuser = "{node.user}"\n'
+        (folder / "twinrail.toml").write_text(f'{text}key = "{node.key}"\nssh_config = "{node.ssh_config or ""}"\n')
+        self.server, self.told = server, ""
+
+    async def __call__(self, *fingerprints: str) -> int:
+        said: list[str] = []
+        name = self.server.node().name
+        code = await asyncio.to_thread(run_trust, Place(), name, fingerprints, None, said.append)
+        self.told = "\n".join(said)
+        return code
+
+
+@pytest.fixture
+def verb(server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Verb:
+    monkeypatch.setattr("runners.nodes.dial.DEFAULT_KNOWN_HOSTS", (str(server.known_hosts),))
+    return Verb(server, tmp_path, monkeypatch)
+
+
+async def test_without_a_terminal_it_says_what_to_do_and_writes_nothing(server: SshServer, verb: Verb) -> None:
+    assert await verb() == 2
+    assert server.host_key.get_fingerprint() in verb.told
+    assert "ssh-keygen -lf" in verb.told
+    assert "--yes SHA256:..." in verb.told
+    assert "Abort" not in verb.told
+    assert not server.known_hosts.exists()
+
+
+async def test_a_fingerprint_that_came_another_way_is_accepted_and_no_other(server: SshServer, verb: Verb) -> None:
+    other = asyncssh.generate_private_key("ssh-ed25519").get_fingerprint()
+    assert await verb(other) == 1
+    assert "none of the fingerprints" in verb.told
+    assert not server.known_hosts.exists()
+    assert await verb(other, server.host_key.get_fingerprint().removeprefix("SHA256:") + "=") == 0
+    assert server.known_hosts.exists()
+    assert await verb() == 0  # nothing to ask any more
+
+
+@pytest.mark.parametrize("text", ["", "yes", "SHA256:", "SHA256:abc", "MD5:00:11"])
+async def test_what_is_no_fingerprint_is_bad_usage(verb: Verb, text: str) -> None:
+    with pytest.raises(ConfigError, match="ssh-keygen -lf"):
+        await verb(text)
+
+
+async def test_before_there_is_a_configuration_a_host_of_ssh_is_taken(
+    server: SshServer, verb: Verb, tmp_path: Path
+) -> None:
+    (tmp_path / "twinrail.toml").unlink()
+    config = tmp_path / "config"
+    config.write_text(
+        f"Host far\n  HostName 127.0.0.1\n  Port {server.port}\n  User somebody\n  IdentityFile {server.folder}/id\n"
+    )
+    said: list[str] = []
+    wanted = [server.host_key.get_fingerprint()]
+    assert await asyncio.to_thread(run_trust, Place(), "far", wanted, str(config), said.append) == 0
+    assert any("taking far for a host" in line for line in said)
+    with pytest.raises(ConfigError, match="does not exist"):
+        run_trust(Place(tmp_path / "no.toml"), "far", wanted, None, said.append)
