@@ -225,7 +225,8 @@ class Owner:
     async def _start_search(self, order: orders.StartSearch) -> dict[str, Any]:
         case, search = search_asked(self.inventory, order)
         dep = self.inventory.deployment(order.deployment)
-        run = self._new_run("search", order, [order.what], dep, options_of(case, search))
+        options = options_of(case, search, self.inventory.slo.get(case.slo or ""))
+        run = self._new_run("search", order, [order.what], dep, options)
         await self.store.commit([run])
         self._begin(run, dep)
         return {"ok": True, "run_id": run.run_id}

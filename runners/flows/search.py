@@ -24,7 +24,7 @@ from runners.flows.outcome import SERVED
 from runners.flows.run_case import RunFlow
 from runners.flows.services import Services
 from runners.orders import OrderError
-from runners.spec import Case, Deployment, Search
+from runners.spec import Case, Deployment, Search, Slo
 from store import records
 from store.analysis.statistics import spread_of
 from store.database import Store
@@ -39,7 +39,7 @@ MIN_ARRIVALS = 20
 KV_FULL = 0.9  # above this it may be the cache that holds requests back
 
 
-def options_of(case: Case, search: Search) -> dict[str, Any]:
+def options_of(case: Case, search: Search, slo: Slo | None = None) -> dict[str, Any]:
     """What the run's row keeps of the search that was asked for."""
     rules = Rules(
         step=search.step,
@@ -54,7 +54,8 @@ def options_of(case: Case, search: Search) -> dict[str, Any]:
         unit = search.refine_rate
         step, maximum = round(search.step_rate / unit), round(search.max_rate / unit)
         rules = replace(rules, unit=unit, step=step, refine=1, maximum=maximum)
-    return {"case": case.model_dump(mode="json"), "rules": asdict(rules), "repeats": search.repeats}
+    said = {"case": case.model_dump(mode="json"), "rules": asdict(rules), "repeats": search.repeats}
+    return said | ({"slo": slo.model_dump(mode="json")} if slo else {})
 
 
 def continued(store: Store, run: Run, asked: Mapping[str, Any]) -> str:

@@ -30,7 +30,10 @@ def search_part(reader: Reader, run: Mapping[str, Any]) -> dict[str, Any]:
     said = options.get("verdict") or {}
     rows = reader.query(call("search_points", run["run_id"])).dicts()
     engine = _engine(reader.query(call("search_repeats", [a for r in rows for a in r["attempts"] or []])))
-    points = [_point(r, engine.get(_load(r), {})) for r in rows]
+    goodput = reader.query(call("search_goodput", run["run_id"], *_bounds(options.get("slo") or {}))).dicts()
+    good = {_load(r): r for r in goodput}
+    points = [{**_point(r, engine.get(_load(r), {})), **_good(good.get(_load(r)), options.get("slo"))} for r in rows]
+    knees = reader.query(call("search_knee", run["run_id"])).dicts()
     known = {_load(p): p for p in points}
     case = options.get("case") or {}
     return {
@@ -46,8 +49,23 @@ def search_part(reader: Reader, run: Mapping[str, Any]) -> dict[str, Any]:
         "stopped": said.get("stopped") or (None if run["outcome"] == "OK" else run["outcome"]),
         "stopped_detail": said.get("detail") or (None if run["outcome"] == "OK" else run["detail"]),
         "answers": {name: _answer(said.get(name), known) for name in ANSWERS},
+        "knee": {k: knees[0][k] for k in ("concurrency", "request_rate", "p95_ms")} if knees else None,
         **({"max_unpreempted": _answer(said["max_unpreempted"], known)} if said.get("max_unpreempted") else {}),
     }
+
+
+def _bounds(slo: Mapping[str, Any]) -> list[float | None]:
+    """What one request must keep of an SLO, in ms: the loosest of a metric's statistics, so that a P95 bound is kept
+    when at least 95 % of the requests keep it."""
+    known = [[v for v in (slo.get(m) or {}).values() if v is not None] for m in ("ttft_ms", "tpot_ms", "e2e_ms")]
+    return [max(values, default=None) for values in known]
+
+
+def _good(row: Mapping[str, Any] | None, slo: Any) -> dict[str, Any]:
+    """Requests/s of a point; without an SLO every request is within it, which says nothing: null."""
+    known = row or {}
+    within = {k: known.get(k) if slo else None for k in ("slo_share", "goodput_rps")}
+    return {"served_rps": known.get("served_rps"), **within}
 
 
 def _point(row: Mapping[str, Any], engine: Mapping[str, Any]) -> dict[str, Any]:

@@ -68,6 +68,9 @@ async def test_a_server_that_dies_at_48_is_typed_and_bounded_and_started_again(c
     assert (answers["max_successful"]["bounded_by"], answers["max_successful"]["above"]) == ("OOM", 48)
     assert answers["max_within_slo"]["concurrency"] == answers["max_successful"]["concurrency"]
     assert answers["max_tps"]["output_tps"] == points[answers["max_tps"]["concurrency"]]["output_tps"]
+    ok = [p for p in found["points"] if p["outcome"] == "OK"]
+    assert all(0 < p["goodput_rps"] <= p["served_rps"] and 0.9 < p["slo_share"] <= 1 for p in ok)
+    assert points[48]["served_rps"] is None
     # A wounded server serves nothing more, and no prompt comes twice.
     by_life: dict[str, list[str]] = {}
     for a in attempts:

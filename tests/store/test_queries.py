@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from store.database import Store
 from store.queries import all_queries, call, literal, parse
-from store.records import Attempt, Run, all_records
+from store.records import Attempt, Point, Record, Request, Run, all_records
 from tests.store.samples import one_of_each
 
 
@@ -114,3 +114,40 @@ def test_the_overview_counts_state_tables_exactly_after_many_replacements(tmp_pa
         overview = {r["name"]: r["rows"] for r in store.query(call("tables_overview")).dicts()}
     assert overview["runs"] == 1
     assert set(overview) == {r.table for r in all_records()} | {"schema_version"}
+
+
+def test_the_knee_is_where_tokens_begin_to_cost_latency(tmp_path: Path) -> None:
+    """TPS 100 200 300 310 320 at TPOT 10 11 12 40 80 ms: behind concurrency 3 tokens cost latency and bring none."""
+    rows: list[Record] = []
+    for c, (tps, ms) in enumerate([(100, 10), (200, 11), (300, 12), (310, 40), (320, 80)], 1):
+        rows += [
+            Attempt(
+                attempt_id=f"a{c}",
+                run_id="r",
+                ordinal=c,
+                case_name="A",
+                osl=3,
+                concurrency=c,
+                state="done",
+                outcome="OK",
+            ),
+            Point(run_id="r", ordinal=c, concurrency=c, outcome="OK", output_tps=float(tps)),
+            *(_request(f"a{c}", n, ms) for n in range(5)),
+        ]
+    with Store.open(tmp_path / "s.duckdb") as store:
+        store.write(rows, urgent=True).result()
+        (knee,) = store.query(call("search_knee", "r")).dicts()
+        assert (knee["concurrency"], knee["p95_ms"]) == (3, 12.0)
+        store.write(
+            [Point(run_id="r", ordinal=c, concurrency=c, outcome="OOM") for c in (3, 4, 5)], urgent=True
+        ).result()
+        assert store.query(call("search_knee", "r")).rows == []  # two points have no bend
+
+
+def _request(attempt_id: str, n: int, tpot_ms: int) -> Request:
+    first = 1_000_000
+    last = first + 2 * tpot_ms * 1_000_000
+    return Request(
+        run_id="r", attempt_id=attempt_id, request_id=n, kind="load", phase="steady", measured=True, status="ok",
+        sent_ns=0, first_ns=first, last_ns=last, end_ns=last, output_tokens=3,
+    )  # fmt: skip
