@@ -143,6 +143,7 @@ class RunFlow:
         for node in self.nodes:
             self._helpers.append(asyncio.create_task(services.cluster.watch_clock(node.name, run.run_id)))
         await self.telemetry.start()
+        self._helpers.append(asyncio.create_task(self.telemetry.alerts.run()))
         return None
 
     async def _attempts(self) -> tuple[str, str]:
@@ -218,6 +219,7 @@ class RunFlow:
             done = await AttemptFlow(self.services, attempt, handle, self.cancel, self.wishes).run()
         except NodeError as e:
             done = await self._failed(attempt, "NODE_LOST" if e.kind == "lost" else "START_FAILED", str(e))
+        await self.telemetry.bracket(handle)
         late = await asyncio.to_thread(gate.late_evidence, self.services, handle, self.gate_override)
         if late and done.outcome not in DIRTY:
             done = replace(done, outcome="GATE_FAILED", detail=f"{late}; {done.outcome}: {done.detail or ''}")
@@ -379,6 +381,7 @@ class RunFlow:
         await self._follow_all()
         await self.telemetry.stop()
         await self._drain()
+        await self.telemetry.judge_last()
         for name in self._locked:
             try:
                 await lock.release(await self.services.cluster.link(name), self.row.run_id)

@@ -8,6 +8,7 @@ import time
 
 import orjson
 
+from runners.flows.alerting import AlertWatch
 from runners.flows.life import LifeHandle
 from runners.flows.services import Services
 from runners.flows.sweep import stop_jobs
@@ -23,6 +24,7 @@ from store.records import Job
 
 TTL_S = 1800
 STOP_GRACE_S = 3.0
+BRACKET_S = 3.0
 
 
 class Telemetry:
@@ -33,6 +35,7 @@ class Telemetry:
         self.run_id = run_id
         self.dep = dep
         self.nodes = nodes
+        self.alerts = AlertWatch(services, run_id, nodes)
 
     async def start(self) -> None:
         """The probes that need no server. One that cannot start costs its figures, not the run."""
@@ -50,6 +53,23 @@ class Telemetry:
         for probe in PROBES.values():
             if probe.needs_server:
                 await self._launch(handle.nodes[0], probe, handle)
+        await self.bracket(handle)
+
+    async def bracket(self, handle: LifeHandle) -> None:
+        """Until the server's metrics of this moment are in: a scrape before the load and one after it, so that no
+        request falls outside. An engine that does not answer is not waited for long."""
+        asked = self.job_id(handle.life.life_id, "engine", handle.nodes[0].name)
+        feed = self.services.ingest.feeds.get(asked)
+        if feed is None:
+            return
+        before = feed.offsets.get("stdout", 0)
+        changed = self.services.ingest.changed
+        try:
+            async with asyncio.timeout(BRACKET_S), changed:
+                while feed.offsets.get("stdout", 0) == before and not feed.drained.is_set():
+                    await changed.wait()
+        except TimeoutError:
+            return
 
     def job_id(self, life_id: str | None, probe: str, node: str) -> str:
         """Name of a probe's job. A life that another run began may have had a probe of that run's: ours is another."""
@@ -84,6 +104,10 @@ class Telemetry:
         except NodeError:
             return  # the check and the missing samples say so
         services.ingest.follow(link, job)
+
+    async def judge_last(self) -> None:
+        """The alerts of the figures that came last. Raises StoreError."""
+        await self.alerts.look()
 
     async def stop(self) -> None:
         """End all probes of the run."""
