@@ -33,7 +33,7 @@ class Aiperf:
 
     name = "aiperf"
     payloads: tuple[str, ...] = ()
-    module: Module | None = Module("aiperf", ("-m", "aiperf.cli", "profile", "--help"), ("0.13.0",))
+    module: Module | None = Module("aiperf", ("-m", "aiperf", "profile", "--help"), ("0.13.0",))
 
     def command(self, ask: Ask) -> ClientCommand:
         results.refuse_unless(ask, self.name)
@@ -42,7 +42,7 @@ class Aiperf:
         if case.request_rate is not None:
             load = ("--request-rate", f"{case.request_rate:g}")
         argv = [
-            *("-m", "aiperf.cli", "profile"),
+            *("-m", "aiperf", "profile"),
             *("--model", ask.model, "--url", results.refuse_secrets(ask), "--tokenizer", ask.tokenizer),
             *("--endpoint-type", case.api, "--streaming"),
             *("--isl", str(case.isl), "--isl-stddev", "0", "--osl", str(case.osl), "--osl-stddev", "0"),

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
 
+from runners.clients import loadgen
 from runners.clients.base import Ask, AskError
 from runners.formats import jsontext
 from runners.formats.base import Row
@@ -242,13 +243,15 @@ def same_length(found: Mapping[str, Any], names: Iterable[str], context: ProbeCo
 
 
 def flags_of(store: Store, attempt: Attempt) -> list[str]:
-    """First words of an attempt's `client_flag` events, of those that bear on a comparison."""
+    """What the counts of an attempt's requests show, and the first words of its `client_flag` events that bear on a
+    comparison."""
     rows = store.query(
         f"select distinct split_part(detail, ':', 1) as flag from log_events "
         f"where job_id = {literal(attempt.job_id)} and name = 'client_flag' "
         f"and flag not in {literal(_NO_FLAG)} order by flag"
     ).rows
-    return [f"client_{row[0]}" if row[0] == "differs" else str(row[0]) for row in rows]
+    told = [f"client_{row[0]}" if row[0] == "differs" else str(row[0]) for row in rows]
+    return loadgen.flags_of(store, attempt) + told
 
 
 def refusal_of(store: Store, attempt: Attempt, tool: str) -> str | None:

@@ -115,7 +115,7 @@ class AttemptFlow:
         if known is None:
             look = await client_tool.look(services, node, dep, self.client, command.argv)
             facts = [] if look is None else [self._fact("version", look.version)]
-            if look is not None and look.version not in (self.client.module.tried if self.client.module else ()):
+            if look is not None and not look.tried:
                 self.flags.append("client_version_untried")
             await services.store.commit(facts)
         for path, content in command.put.items():
@@ -290,11 +290,13 @@ class AttemptFlow:
     # -- judge
 
     async def _phases_end(self) -> None:
-        """Close the drain phase with the client's end: its lines only say when a phase begins."""
+        """Close the drain phase with the client's end: its lines only say when a phase begins. Tools tell no phases."""
         rows = self.services.store.query(
             f"from phases where attempt_id = {literal(self.attempt.attempt_id)} and node is not null "
             "order by start_mono_ns"
         ).dicts()
+        if not rows:
+            return
         ends = [r["start_mono_ns"] for r in rows[1:]] + [None]
         walls = [r["start_wall_ns"] for r in rows[1:]] + [time.time_ns()]
         closed = [
@@ -310,7 +312,11 @@ class AttemptFlow:
         reasons = list(self.reasons)
         store = self.services.store
         rules = baseline.flags_of(store, self.attempt, self.case, self.handle)
-        flags = list(dict.fromkeys([*self.flags, *self.client.flags_of(store, self.attempt), *rules]))
+        flags = list(
+            dict.fromkeys(
+                [*(self.attempt.flags or []), *self.flags, *self.client.flags_of(store, self.attempt), *rules]
+            )
+        )
         if not reasons:
             reasons += self._client_reasons(feed, whole)
         slo = self._slo()

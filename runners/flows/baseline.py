@@ -52,19 +52,21 @@ def _speculates(store: Store, attempt: Attempt, handle: LifeHandle) -> bool:
 def _cache_share(store: Store, attempt: Attempt) -> float:
     """Share of prompt tokens that the engine took from its prefix cache while the measured requests ran; 0 unknown.
 
-    A sample a second bounds the window from outside: what was asked just before it may count, too.
+    A tool whose warm-up sends the first prompt again and again has that prompt sent unmeasured: its hit is known.
     """
     rows = store.query(
         f"""
         with w as (select min(sent_wall_ns) as a, max(sent_wall_ns + coalesce(end_ns, sent_ns) - sent_ns) as b
                    from requests where attempt_id = {literal(attempt.attempt_id)} and measured),
+        f as (select coalesce(sum(prompt_tokens), 0) as known from requests
+              where attempt_id = {literal(attempt.attempt_id)} and kind = 'filler' and phase = 'load'),
         s as (select coalesce(e.dp_rank, -1) as rank,
                      max(prefix_hits_total) - min(prefix_hits_total) as hits,
                      max(prefix_queries_total) - min(prefix_queries_total) as queries
               from engine_samples e, w
               where e.life_id = {literal(attempt.life_id)} and e.wall_ns between w.a and w.b
               group by all)
-        select sum(hits) / nullif(sum(queries), 0) from s
+        select (sum(hits) - any_value(known)) / nullif(sum(queries), 0) from s, f
         """
     ).rows
     return float(rows[0][0] or 0.0)

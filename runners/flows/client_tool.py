@@ -31,6 +31,7 @@ class Look:
 
     version: str
     flags: frozenset[str]
+    tried: bool
 
 
 _seen: dict[tuple[str, ...], Look] = {}  # for this owner's lifetime: the look costs up to half a minute
@@ -88,7 +89,7 @@ async def _ask(services: Services, node: Node, dep: Deployment, module: Module) 
             f"no {module.package} that answers --help with {where} on {node.name}; name an interpreter that has it as "
             f"python = in the client's table of [clients]. It said: {mask_text(said)}"
         )
-    return Look(printable(version[1].encode(), 40), flags)
+    return Look(printable(version[1].encode(), 40), flags, version[1].partition("+")[0] in module.tried)
 
 
 def _env(node: Node) -> str:
