@@ -189,10 +189,57 @@ def resume(
     as_json: AsJson = False,
     foreground: Foreground = False,
 ) -> None:
-    """Go on after a crash: done attempts stay, a broken one is repeated."""
+    """Go on after a crash or a pause: done attempts stay, a broken one is repeated."""
     from console.verbs.run import run_resume
 
     _leave(run_resume(Place(config, demo), run_id, as_json=as_json, foreground=foreground))
+
+
+RunOn = Annotated[str | None, typer.Argument(metavar="RUN", help="default: the only run that is on")]
+
+
+@app.command()
+def pause(run_id: RunOn = None, config: Config = None, demo: Demo = False, as_json: AsJson = False) -> None:
+    """Begin no new attempt of a run until `resume`; the attempt that is on goes on."""
+    from console.verbs.control import run_control
+
+    _leave(run_control(Place(config, demo), "pause", run_id, as_json=as_json))
+
+
+@app.command()
+def skip(
+    run_id: RunOn = None,
+    attempt: Annotated[int | None, typer.Option(help="its number in the run; default: the one that is on")] = None,
+    config: Config = None,
+    demo: Demo = False,
+    as_json: AsJson = False,
+) -> None:
+    """End an attempt, or do not begin it; the run goes on."""
+    from console.verbs.control import run_control
+
+    _leave(run_control(Place(config, demo), "skip", run_id, attempt, as_json=as_json))
+
+
+@app.command()
+def retry(
+    attempt: Annotated[int, typer.Argument(help="its number in the run")],
+    run_id: RunOn = None,
+    config: Config = None,
+    demo: Demo = False,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a done attempt again, as a new one at the end of its run; the old one stays."""
+    from console.verbs.control import run_control
+
+    _leave(run_control(Place(config, demo), "retry", run_id, attempt, as_json=as_json))
+
+
+@app.command()
+def abort(run_id: RunOn = None, config: Config = None, demo: Demo = False, as_json: AsJson = False) -> None:
+    """End a run now: the client ends its requests, servers stop, everything is kept."""
+    from console.verbs.control import run_control
+
+    _leave(run_control(Place(config, demo), "abort", run_id, as_json=as_json))
 
 
 @app.command()

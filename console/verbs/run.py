@@ -117,7 +117,7 @@ async def _resume(inventory: Inventory, run_id: str | None, *, as_json: bool, fo
             if as_json:
                 out_json({"runs": []})
             return DONE
-        await session.order("resume")
+        await session.order("resume", run_id=run_id)
         kinds = {str(r["run_id"]): r["kind"] for r in rows}
         return max([await follow(session, r, as_json=as_json, kind=kinds[r]) for r in wanted])
 

@@ -88,6 +88,11 @@ def print_document(document: dict[str, Any]) -> None:
     out(f"run {document['run_id']}: {document['outcome'] or document['state']}{mark}")
     if document.get("detail"):
         out(f"  {document['detail']}")
+    for key in ("changes", "why", "expects"):
+        if document.get(key):
+            out(f"  {key}: {document[key]}")
+    if document.get("vary"):
+        out("  vary: " + ", ".join(f"{k}={v}" for k, v in document["vary"].items()))
     if "points" in document:
         from console.verbs.search import print_search
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,10 +63,20 @@ def run_document(reader: Reader, run_id: str) -> dict[str, Any]:
         "outcome": run["outcome"],
         "detail": run["detail"],
         "deployment": run["deployment"],
+        **_asked(run),
         "cases": list(cases.values()),
         **(search_part(reader, run) if run["kind"] == "search" else {}),
         **(watch_part(reader, run) if run["kind"] == "watch" else {}),
     }
+
+
+def _asked(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What was said at the start: what changes, why that should matter, the expected effect, and how cases vary."""
+    try:
+        said = json.loads(run["spec"] or "{}")
+    except ValueError:
+        said = {}
+    return {"why": run["why"], **{k: said.get(k) for k in ("changes", "expects", "vary")}}
 
 
 def _case(attempt: Mapping[str, Any]) -> dict[str, Any]:
