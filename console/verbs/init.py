@@ -97,18 +97,22 @@ async def _init(request: InitRequest, target: Path, config: Path, asker: Asker) 
         if node.survey.error is not None and node.survey.error.kind == "hostkey" and not request.yes:
             await _trust(node, asker)
     reached = [n for n in nodes if n.survey.error is None]
+    left = [n for n in nodes if n not in reached]
     for node in nodes:
         say(summary(node))
-    if not reached:
+    for node in left:
+        say(f"next for {node.name}: {_cure(node)}")
+    without = ", ".join(n.name for n in left)
+    if not reached or (left and not asker.yes(f"Go on without {without}?", default=True)):
         if request.as_json:
             out_json(_document(target, nodes, None, written=False))
-        say("twinrail: nothing was written, because no node could be reached. Put the first one right and try again")
-        return INFRASTRUCTURE
+        said = "because no node could be reached" if not reached else "as you wish"
+        say(f"twinrail: nothing was written, {said}. Put the first one right and try again")
+        return NEGATIVE if reached else INFRASTRUCTURE
     chosen = _deployment(reached, asker)
     text = toml_text(reached, chosen)
-    left = [n for n in nodes if n not in reached]
     if left:
-        said = "\n".join(f"#   {n.host}: {plain(str(n.survey.error))}" for n in left)
+        said = "\n".join(f"# {summary(n)}" for n in left)
         text += f"\n# Not reached, so not here; `twinrail init` again when they are:\n{said}\n"
     if not asker.yes(f"Write {target}?", default=True):
         out(text)
@@ -121,7 +125,9 @@ async def _init(request: InitRequest, target: Path, config: Path, asker: Asker) 
     if request.as_json:
         out_json(_document(target, nodes, chosen, written=True))
     else:
-        out(f"{target} is written. Next: {'; '.join(_next(chosen))}")
+        out(f"{target} is written{f', without {without}' if left else ''}. Next: {'; '.join(_next(chosen))}")
+        for line in _lacks(reached, chosen):
+            out(f"first: {line}")
     return DONE
 
 
@@ -153,7 +159,8 @@ async def _look(node: Found) -> None:
 
     link = open_link(_spec(node))
     try:
-        node.survey = await survey(link)
+        # ours too: where home folders are shared the nodes have it at the same path, with aiohttp
+        node.survey = await survey(link, ("python3", sys.executable))
     finally:
         await link.close()
 
@@ -176,11 +183,44 @@ def summary(node: Found) -> str:
     """One line on a node, or why there is none."""
     s = node.survey
     if s.error is not None:
-        return f"{node.name}: not reached. {plain(str(s.error))}"
+        return f"{node.name}: not reached. {plain(str(s.error)).removeprefix(f'{node.name}: ')}"
     gpus = f"{len(s.gpus)} x {s.gpu_name or s.vendor}" if s.gpus else "no GPU seen"
     rails = ", ".join(f"{r.netdev}/{r.hca}" + (f" {r.gbps:g}G" if r.gbps else "") for r in s.rails) or "none"
-    engine = f"{s.container} with {len(s.images)} images" if s.container else (s.refused or "no container engine")
-    return plain(f"{node.name}: {gpus}; rails: {rails}; {engine}; {len(s.models)} model folders")
+    engine = f"{s.container}, images: {len(s.images)}" if s.container else (s.refused or "no container engine")
+    python = f"{s.python} with {', '.join(s.modules)}" if s.modules else f"{s.python or 'no python'} without aiohttp"
+    return plain(f"{node.name}: {gpus}; rails: {rails}; {engine}; model folders: {len(s.models)}; {python}")
+
+
+def _cure(node: Found) -> str:
+    """What to do about a node that was not reached."""
+    error = node.survey.error
+    config = f" -F {node.ssh_config}" if node.ssh_config else ""
+    login = f"{node.user}@{node.host}" if node.user else node.host
+    match error.kind if error else "":
+        case "hostkey":
+            flag = f" --ssh-config {node.ssh_config}" if node.ssh_config else ""
+            return f"`twinrail trust {login}{flag}` shows its key and asks"
+        case "auth":
+            return f"`ssh{config} -v {login} true` says which keys were tried; ssh-copy-id puts yours there"
+        case _:
+            return f"`ssh{config} {login} true` has to work first"
+
+
+def _lacks(nodes: Sequence[Found], chosen: Proposal) -> list[str]:
+    """What the written file still wants before a run, in words."""
+    lines = []
+    first = nodes[0].survey
+    if chosen.image is None and "aiohttp" not in first.modules:
+        python = first.python or "python3"
+        lines.append(
+            f"the load client on {nodes[0].name} needs aiohttp: `{python} -m pip install aiohttp` there, or set "
+            "python = to an interpreter that has it"
+        )
+    if chosen.model == NO_MODEL:
+        lines.append(f"no model folder was found: correct model = in [deployments.{chosen.name}]")
+    if chosen.engine != "sim" and not any(n.survey.gpus for n in nodes):
+        lines.append("no GPU was seen on any node: `nvidia-smi -L` there should list them")
+    return lines
 
 
 def _deployment(nodes: Sequence[Found], asker: Asker) -> Proposal:

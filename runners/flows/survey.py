@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from runners.nodes.link import Link, NodeError
@@ -55,12 +57,13 @@ timeout 15 sh -c '
       [ -e "$c" ] && printf "%s\n" "${c%/config.json}"
     done
   done' 2>/dev/null | head -n 60 | while read -r m; do p model "$m"; done
-if command -v "$python" >/dev/null 2>&1; then
+for python in "$@" /opt/conda/bin/python3 /opt/venv/bin/python3 "$HOME/.twinrail-venv/bin/python3"; do
+  command -v "$python" >/dev/null 2>&1 || continue
+  p python "$python"
   timeout 15 "$python" -c '
 import importlib.util as u
 print("\n".join("module\t" + m for m in ("aiohttp", "sglang", "vllm") if u.find_spec(m)))' 2>/dev/null
-  p python "$python"
-fi
+done
 p end
 """
 
@@ -69,8 +72,8 @@ p end
 class Survey:
     """One node's answer. `error`: why there is none, with the next step.
 
-    images: names of the chosen engine's images; become: whether that engine needs `sudo -n`; modules: what the node's
-    own interpreter can import of aiohttp, sglang and vllm.
+    images: names of the chosen engine's images; become: whether that engine needs `sudo -n`; python: the interpreter
+    that can import most of aiohttp, sglang and vllm, the first of several; modules: which of them.
     """
 
     error: NodeError | None = None
@@ -93,11 +96,11 @@ class Survey:
         return match[1] if match else ""
 
 
-async def survey(link: Link, python: str = "python3") -> Survey:
-    """Ask the node. Never raises for what the node does: the answer says it."""
+async def survey(link: Link, pythons: Sequence[str] = ("python3",)) -> Survey:
+    """Ask the node, and of its interpreters these first. Never raises for what the node does: the answer says it."""
     try:
         await link.up(15.0)
-        done = await link.run(f"python={python}\n{SURVEY}", timeout=90.0)
+        done = await link.run(shlex.join(["sh", "-c", SURVEY, "survey", *pythons]), timeout=90.0)
     except NodeError as e:
         return Survey(error=e)
     return parse_survey(done.stdout.decode("utf-8", "replace"))
@@ -109,6 +112,7 @@ def parse_survey(text: str) -> Survey:
     images: dict[str, list[str]] = {}
     usable: dict[str, bool] = {}
     main: set[str] = set()
+    pythons: dict[str, list[str]] = {}
     for line in text.splitlines()[:2000]:
         word, *values = [printable(part.encode()) for part in line.split("\t")]
         value, second, third, fourth = [*values, "", "", "", ""][:4]
@@ -131,9 +135,12 @@ def parse_survey(text: str) -> Survey:
         elif word == "model" and value.startswith("/") and value not in found.models and len(found.models) < MOST:
             found.models.append(value)
         elif word == "python":
-            found.python = value
-        elif word == "module":
-            found.modules.append(value)
+            pythons.setdefault(value, [])
+        elif word == "module" and pythons:
+            pythons[next(reversed(pythons))].append(value)
+    if pythons:
+        found.python = max(pythons, key=lambda one: len(pythons[one]))
+        found.modules = pythons[found.python]
     # The port of the default route is a rail too, unless the others are faster.
     fastest = max((r.gbps or 0 for r in found.rails), default=0)
     slow = [r for r in found.rails if r.netdev in main and (r.gbps or 0) < fastest]

@@ -109,13 +109,44 @@ def test_a_node_that_does_not_answer_is_named_and_left_out(
     assert run_init(asked) == 0
     assert "away: not reached" in capsys.readouterr().err
     assert [n.name for n in load_inventory(target).nodes] == ["node5"]
-    assert "#   away: " in target.read_text()
+    assert "# away: not reached. " in target.read_text()
     target.unlink()
     assert run_init(InitRequest(["away"], target, config, yes=True, as_json=True)) == 3
     told = json.loads(capsys.readouterr().out)
     assert (told["written"], told["nodes"][0]["reached"]) == (False, False)
     assert told["nodes"][0]["error"]
     assert not target.exists()
+
+
+def test_one_may_stop_where_a_node_is_missing_and_every_node_has_its_next_step(
+    lab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target, config = tmp_path / "twinrail.toml", tmp_path / "ssh_config"
+    port = json.loads((lab / "lab.json").read_text())["ports"]["node7"]
+    config.write_text(
+        f"Include {lab / 'ssh_config'}\nHost away\n  HostName 127.0.0.1\n  Port 9\n"
+        f"Host locked\n  HostName 127.0.0.1\n  Port {port}\n  User lab\n  IdentityFile /dev/null\n"
+        f"  IdentitiesOnly yes\n  IdentityAgent none\n  UserKnownHostsFile {lab / 'known_hosts'}\n"
+        f"Host strange\n  HostName 127.0.0.1\n  Port {port}\n  UserKnownHostsFile /dev/null\n"
+    )
+    asker = Scripted({"Go on without": False})
+    hosts = ["node5", "away", "locked", "strange"]
+    assert run_init(InitRequest(hosts, target, config), asker) == 1
+    assert "Go on without away, locked, strange?" in asker.asked
+    said = capsys.readouterr().err
+    assert f"next for away: `ssh -F {config} away true`" in said
+    assert f"next for locked: `ssh -F {config} -v locked true`" in said
+    assert f"next for strange: `twinrail trust strange --ssh-config {config}`" in said
+    assert not target.exists()
+
+
+def test_what_is_still_wanted_is_said(lab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asker = Scripted({"Engine": "vllm", "Image": "-", "Nodes": "node5"})
+    assert run_init(request(lab, tmp_path / "t.toml"), asker) == 0
+    said = capsys.readouterr().out
+    assert "first: no model folder was found" in said
+    assert "aiohttp" not in said  # the interpreter that runs twinrail has it, and was found at the same path
+    assert load_inventory(tmp_path / "t.toml").nodes[0].python == sys.executable
 
 
 def test_an_unknown_key_is_trusted_only_when_asked(
@@ -178,7 +209,7 @@ SAID = (
     "rail\tmlx5_1\tmgmt0\tmain 192.0.2.5\t4: ACTIVE;25 Gb/sec\nrail\tmlx5_2\teth2\t\t1: DOWN;\n"
     "refused\tdocker\tpermission denied\nbecome\tpodman\n"
     "image\tpodman\tvllm/vllm-openai:v1\nimage\tpodman\t<none>:<none>\n"
-    "model\t/models/m\nmodel\trelative\nmodule\taiohttp\npython\tpython3\nend\n"
+    "model\t/models/m\nmodel\trelative\npython\tpython3\npython\t/opt/x/python3\nmodule\taiohttp\nend\n"
 )
 
 
@@ -188,7 +219,7 @@ def test_the_answer_of_a_node() -> None:
     assert [(r.netdev, r.hca, r.gbps, r.address) for r in s.rails] == [("eth0", "mlx5_0", 400, "198.18.1.5")]
     assert len(s.idle_rails) == 2
     assert (s.container, s.become, s.images) == ("podman", True, ["vllm/vllm-openai:v1"])
-    assert (s.models, s.modules) == (["/models/m"], ["aiohttp"])
+    assert (s.models, s.python, s.modules) == (["/models/m"], "/opt/x/python3", ["aiohttp"])
 
 
 def test_hostile_names_stay_inside_their_strings() -> None:
