@@ -1,4 +1,4 @@
-"""One file per alert rule. A new one is a file with a class, its query store/queries/alert_NAME.sql, and a line here."""
+"""One file per alert rule. A new one is a class in a file, its query store/queries/alert_NAME.sql, and a line here."""
 
 from __future__ import annotations
 

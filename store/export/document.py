@@ -48,12 +48,15 @@ def run_document(reader: Reader, run_id: str) -> dict[str, Any]:
     figures: dict[str, dict[str, Mapping[str, Any]]] = {}
     for row in reader.query(call("run_metrics", run_id)).dicts():
         figures.setdefault(row["attempt_id"], {})[row["window"]] = row
+    marks: dict[str, list[str]] = {}
+    for row in reader.query(call("alert_flags", run_id)).dicts():
+        marks.setdefault(row["attempt_id"], []).append(row["flag"])
     cases: dict[str, dict[str, Any]] = {}
     for a in reader.query(call("run_attempts", run_id)).dicts():
         if a["state"] == "void":
             continue
         case = cases.setdefault(a["case_name"], _case(a))
-        case["attempts"].append(_attempt(a, figures.get(a["attempt_id"], {})))
+        case["attempts"].append(_attempt(a, figures.get(a["attempt_id"], {}), marks.get(a["attempt_id"], [])))
     for row in reader.query(call("run_spread", run_id)).dicts():
         cases[row["case_name"]].update(_spread(row))
     return {
@@ -98,7 +101,7 @@ def _spread(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _attempt(attempt: Mapping[str, Any], windows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _attempt(attempt: Mapping[str, Any], windows: Mapping[str, Mapping[str, Any]], marks: list[str]) -> dict[str, Any]:
     steady = windows.get("steady")
     return {
         "attempt": attempt["repeat"],
@@ -109,5 +112,5 @@ def _attempt(attempt: Mapping[str, Any], windows: Mapping[str, Mapping[str, Any]
         "window": "steady",
         **window_document(steady if steady and steady["start_ns"] is not None else None),
         "all": window_document(windows.get("all")),
-        "flags": attempt["flags"] or [],
+        "flags": list(dict.fromkeys([*(attempt["flags"] or []), *marks])),
     }
