@@ -143,6 +143,7 @@ def print_search(document: dict[str, Any]) -> None:
         "reps",
         "out tok/s",
         "in tok/s",
+        "good/s",
         "CV %",
         "waiting",
     ]
@@ -154,6 +155,10 @@ def print_search(document: dict[str, Any]) -> None:
     out(f"stopped: {document['stopped'] or 'not yet'}{_after(document['stopped_detail'])}")
     for name, answer in document["answers"].items():
         out(f"{name}: {_answer(answer)}")
+    if document.get("max_unpreempted"):
+        out(f"max_unpreempted: {_answer(document['max_unpreempted'])}")
+    if knee := document.get("knee"):
+        out(f"knee: {_load(knee)}, behind it tokens cost most latency (P95 there {number(knee['p95_ms'])} ms)")
     out("TTFT and TPOT in ms; percentiles of fewer than 100 requests are marked ~")
 
 
@@ -175,7 +180,7 @@ def _row(point: dict[str, Any]) -> list[str]:
         few = which == "p99" and value is not None and point[metric]["n"] < 100
         return f"~{number(value)}" if few else number(value)
 
-    figures = [number(point[k]) for k in ("output_tps", "input_tps", "spread_pct", "waiting")]
+    figures = [number(point.get(k)) for k in ("output_tps", "input_tps", "goodput_rps", "spread_pct", "waiting")]
     latencies = [stat(m, s) for m in ("ttft_ms", "tpot_ms") for s in ("p50", "p95", "p99")]
     return [
         number(point["request_rate"] or point["concurrency"], "g"),
