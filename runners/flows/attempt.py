@@ -311,12 +311,8 @@ class AttemptFlow:
         whole = windows.get("all") or {}
         reasons = list(self.reasons)
         store = self.services.store
-        rules = baseline.flags_of(store, self.attempt, self.case, self.handle)
-        flags = list(
-            dict.fromkeys(
-                [*(self.attempt.flags or []), *self.flags, *self.client.flags_of(store, self.attempt), *rules]
-            )
-        )
+        flags = [*(self.attempt.flags or []), *self.flags, *self.client.flags_of(store, self.attempt)]
+        flags += baseline.flags_of(store, self.attempt, self.case, self.handle)
         if not reasons:
             reasons += self._client_reasons(feed, whole)
         slo = self._slo()
@@ -331,7 +327,7 @@ class AttemptFlow:
             outcome=outcome,
             detail=detail or None,
             ended_wall_ns=time.time_ns(),
-            flags=flags or None,
+            flags=list(dict.fromkeys(flags)) or None,
         )
 
     def _client_reasons(self, feed: Feed, whole: Mapping[str, Any]) -> list[Reason]:
