@@ -81,7 +81,7 @@ class LiveScreen(ConsoleScreen):
             self.at_ns += int(self.speed * self.PERIOD_S * S)
             if self.snapshot is not None and self.at_ns >= self._end(self.snapshot):
                 self.at_ns, self.speed = None, 0
-        logs = self.query_one(LogView).query_state
+        logs = self.query_one(LogView).wanted
         return await look(self.view, self.feed, run_id, self.window, self.at_ns, logs)
 
     def _end(self, snap: LiveView) -> int:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import heapq
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from screens.data import FOREVER, Feed, Row, View
 from screens.widgets.devices import with_processes
 from screens.widgets.logview import BUFFER, LogQuery
+from screens.widgets.logview import place as log_place
 from screens.widgets.rails import worth_showing
 from screens.widgets.timeline import PhaseBit
 
@@ -144,16 +146,33 @@ def eta_s(view: LiveView) -> float | None:
 
 
 async def log_rows(feed: Feed, run_id: str | None, now_ns: int, clocks: Clocks, live: bool, q: LogQuery) -> list[Row]:
-    """The last BUFFER lines that `q` asks for. Looks back two minutes first, further only while too few are found."""
-    until = now_ns if q.until_ns is None else min(q.until_ns, now_ns)
+    """The lines that `q` asks for, by run clock: the last BUFFER up to `now_ns`, or half as many on each side of an
+    instant. Looks a short time around first, further only while too few are found."""
+    if q.apart:
+        each = [await _log_rows(feed, run_id, now_ns, clocks, live, replace(q, node=n)) for n in q.nodes]
+        return list(heapq.merge(*each, key=log_place))
+    return await _log_rows(feed, run_id, now_ns, clocks, live, q)
+
+
+async def _log_rows(feed: Feed, run_id: str | None, now_ns: int, clocks: Clocks, live: bool, q: LogQuery) -> list[Row]:
+    asked = (q.level, q.node, q.needle)
+    at, edge = (now_ns, None) if q.around_ns is None or q.around_ns > now_ns else (q.around_ns, q.edge)
+    n = BUFFER if q.around_ns is None else BUFFER // 2
     rows: list[Row] = []
     for span in LOG_SPANS_S:
-        rows = await feed.session.rows(
-            "live_logs", run_id, until - span * S, until, *clocks, q.level, q.node, q.needle, BUFFER
-        )
-        if len(rows) >= (40 if live and q.until_ns is None else BUFFER):
+        rows = await feed.session.rows("live_logs", run_id, at - span * S, at, *clocks, *asked, n, False, edge)
+        if len(rows) >= (40 if live and q.around_ns is None else n):
             break
-    return rows
+    if q.around_ns is None:
+        return rows
+    after: list[Row] = []
+    begin = at if edge is not None else at + 1
+    for span in LOG_SPANS_S:
+        end = min(at + span * S, now_ns)
+        after = await feed.session.rows("live_logs", run_id, begin, end, *clocks, *asked, n, True, edge)
+        if len(after) >= n or end == now_ns:
+            break
+    return rows + after
 
 
 async def look(view: View, feed: Feed, run_id: str, window: str, at_ns: int | None, logs: LogQuery) -> LiveView | None:

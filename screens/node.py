@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -16,7 +16,7 @@ from screens.live_data import S, clocks_of, log_rows, netdevs_of
 from screens.widgets.bars import Ends, TextPanel
 from screens.widgets.devices import Devices, with_processes
 from screens.widgets.lamps import worded
-from screens.widgets.logview import LogQuery, LogView
+from screens.widgets.logview import LogView
 from screens.widgets.rails import Rails, worth_showing
 from screens.widgets.table import Column, Table
 from screens.widgets.text import NONE, Line, ago, bar, clean, line, num, short, spark
@@ -86,8 +86,7 @@ class NodeScreen(ConsoleScreen):
         gpus = with_processes([g for g in gpus if g["node"] == name], held)
         rails = await self.feed.rows("live_rails", None, t0, now, *clocks)
         host = await self.feed.rows("screen_host", t0 + offset, now + offset)
-        query = self.query_one(LogView).query_state
-        query = LogQuery(query.until_ns, query.level, name, query.needle)
+        query = replace(self.query_one(LogView).wanted, node=name)
         return NodeView(
             node=name,
             state=state,
