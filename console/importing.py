@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from runners.importing.files import NotAScriptError, import_files
 
@@ -42,10 +42,15 @@ def toml_of(deployment: dict[str, Any]) -> str:
     """The deployment as a table for twinrail.toml: the keys that the configuration knows."""
     name = deployment["name"]
     lines = [f"[deployments.{json.dumps(name) if not name.replace('-', '').isalnum() else name}]"]
+    container = deployment.get("container") or {}
+    deployment = {**deployment, **_container_keys(container)} if deployment.get("image") else deployment
     for key in (
         "engine",
         "launcher",
         "image",
+        "mounts",
+        "shm_size",
+        "container_flags",
         "model",
         "served_model",
         "nodes",
@@ -59,6 +64,34 @@ def toml_of(deployment: dict[str, Any]) -> str:
         if value not in (None, [], {}):
             lines.append(f"{key} = {_toml(value)}")
     return "\n".join(lines) + "\n"
+
+
+# what the launcher sets by itself: name, detaching, network, the topology's GPUs, the IPC namespace without shm_size
+_LAUNCHERS: Final = frozenset(
+    {
+        "--name",
+        "--detach",
+        "--interactive",
+        "--tty",
+        "--rm",
+        "--network",
+        "--ipc",
+        "--gpus",
+        "--entrypoint",
+        "--restart",
+    }
+    | {"-d", "-i", "-t", "--shm-size"}
+)
+
+
+def _container_keys(container: dict[str, Any]) -> dict[str, Any]:
+    """The deployment's keys for a container's options."""
+    options = container.get("options") or []
+    flags = [f"{name}={value}" if value is not None else name for name, value in options if name not in _LAUNCHERS]
+    return {
+        "shm_size": next((value for name, value in options if name == "--shm-size"), None),
+        "container_flags": flags,
+    }
 
 
 def _toml(value: Any) -> str:
@@ -94,7 +127,8 @@ def _show(found: dict[str, Any]) -> None:
     for item in found["commands"]:
         env = " ".join(f"{name}={shlex.quote(value)}" for name, value in item["env"].items())
         rank = "?" if item["node_rank"] is None else item["node_rank"]
-        out.write(f"# node {rank}: {_safe((env + ' ') if env else '', 4000)}{_safe(shlex.join(item['argv']), 8000)}\n")
+        words = shlex.join([*item["wrapper"], *item["argv"]])
+        out.write(f"# node {rank}: {_safe((env + ' ') if env else '', 4000)}{_safe(words, 8000)}\n")
     if found["unplaced"]:
         out.write("\n# without a place in a deployment (kept for you to judge)\n")
         for item in found["unplaced"]:

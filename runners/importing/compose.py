@@ -124,19 +124,19 @@ def read_compose(source: str) -> Script:
     lines = source.splitlines()
     for key, line in loaded.lines.items():
         if key != "services" and not key.startswith("x-") and key not in ("version", "name"):
-            script.unplaced.append({"line": line, "text": _block(lines, line)})
+            script.unplaced.append({"line": line, "text": block_of(lines, line)})
     for name, service in services.items():
         line = services.lines.get(name, 1)
         if not isinstance(service, Map):
             continue
         found = _launches(service, line)
         if not found:
-            script.unplaced.append({"line": line, "text": _block(lines, line)})
+            script.unplaced.append({"line": line, "text": block_of(lines, line)})
             continue
         script.launches += found
         for key, at in service.lines.items():
             if key not in _PLACED:
-                script.unplaced.append({"line": at, "text": _block(lines, at)})
+                script.unplaced.append({"line": at, "text": block_of(lines, at)})
     return script
 
 
@@ -151,16 +151,17 @@ def _launches(service: Map, line: int) -> list[Launch]:
         [],
         _mounts(service.get("volumes")),
     )
-    return launches_of(container, "docker", service.lines.get("command", line))
+    return launches_of(container, "docker", service.lines.get("command", line)).launches
 
 
-def _block(lines: list[str], line: int) -> str:
+def block_of(lines: list[str], line: int) -> str:
     """A key with everything indented below it, as written (bounded)."""
     first = lines[line - 1] if 0 < line <= len(lines) else ""
     level = len(first) - len(first.lstrip())
     taken = [first.strip()]
     for text in lines[line : line + 60]:
-        if text.strip() and len(text) - len(text.lstrip()) <= level:
+        deeper = len(text) - len(text.lstrip()) > level - (first.rstrip().endswith(":") and text.lstrip()[:2] == "- ")
+        if text.strip() and not deeper:
             break
         if text.strip():
             taken.append(text.strip())

@@ -10,6 +10,7 @@ from typing import Any, Final
 from runners.formats.reader import decoded
 from runners.importing.compose import read_compose
 from runners.importing.deployment import build
+from runners.importing.kubernetes import read_kubernetes
 from runners.importing.launches import Script, read_script
 from runners.importing.yaml_subset import YamlError
 
@@ -17,7 +18,11 @@ MAX_SCRIPT: Final = 8 * 1024 * 1024  # a launch script is small; anything larger
 
 
 class NotAScriptError(ValueError):
-    """The file cannot be a launch script or a compose file."""
+    """The file cannot be a launch script, a compose file or a manifest."""
+
+
+def _is_kubernetes(source: str) -> bool:
+    return all(re.search(rf"^{key}:\s*\S", source, re.MULTILINE) for key in ("apiVersion", "kind"))
 
 
 def _is_compose(path: Path, source: str) -> bool:
@@ -33,10 +38,11 @@ def read_file(path: Path) -> Script:
     if len(raw) > MAX_SCRIPT or b"\0" in raw[:4096]:
         raise NotAScriptError(f"{path.name} is no launch script")
     source = decoded(raw)
-    if not _is_compose(path, source):
+    kubernetes = _is_kubernetes(source) and not source.startswith("#!")
+    if not kubernetes and not _is_compose(path, source):
         return read_script(source)
     try:
-        return read_compose(source)
+        return read_kubernetes(source) if kubernetes else read_compose(source)
     except YamlError as error:
         raise NotAScriptError(f"{path.name}: {error}") from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, Final
 
@@ -47,6 +47,16 @@ class Launch:
     host: str | None = None
     background: bool = False
     path: int = 0  # 0: the walk in which every open question took its first answer
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What stands around a command: the environment it gets, its container (of which program), its host."""
+
+    env: dict[str, str]
+    container: Container | None = None
+    program: str | None = None
+    host: str | None = None
 
 
 @dataclass(slots=True)
@@ -108,7 +118,7 @@ class Finder:
             return self._written(walker, command)
         before = len(self.launches)
         env = {**command.exported, **command.env}
-        self._unwrap(walker, command, list(command.words), env, None, None, command.host)
+        self._unwrap(walker, command, list(command.words), Around(env, host=command.host))
         return len(self.launches) > before
 
     def _written(self, walker: Walker, command: Command) -> bool:
@@ -122,21 +132,12 @@ class Finder:
             walker.setters.setdefault(f"file {name}", set()).add(command.node.start)
         return False
 
-    def _unwrap(
-        self,
-        walker: Walker,
-        command: Command,
-        words: list[str],
-        env: dict[str, str],
-        container: Container | None,
-        program: str | None,
-        host: str | None,
-    ) -> None:
+    def _unwrap(self, walker: Walker, command: Command, words: list[str], around: Around) -> None:
         wrapper: list[str] = []
         while words:
             name = PurePosixPath(words[0]).name
             if name == "env":
-                words = _env(words[1:], env)
+                words = _env(words[1:], around.env)
                 continue
             if name == "eval":
                 self._evaluated(walker, command, " ".join(words[1:]))
@@ -144,12 +145,11 @@ class Finder:
             if name in _CONTAINERS:
                 inner = docker_args.parse(words[1:])
                 if inner is not None:
-                    self.container(walker, command, inner, name, env, host, wrapper)
+                    self.container(walker, command, inner, replace(around, program=name), wrapper)
                 return
             if name in _SHELLS or (name in walker.files and "/" in words[0]):
                 before = len(self.launches)
-                words = words if name in _SHELLS else ["bash", *words]
-                self._shell(walker, command, words, env, container, program, host)
+                self._shell(walker, command, words if name in _SHELLS else ["bash", *words], around)
                 for launch in self.launches[before:]:
                     launch.wrapper[:0] = wrapper
                 return
@@ -157,11 +157,11 @@ class Finder:
                 self._ssh(walker, command, words)
                 return
             if name in ("tmux", "screen"):
-                self._terminal(walker, command, words, env, container, program, host)
+                self._terminal(walker, command, words, around)
                 return
             found = engine_at(words)
             if found is not None and found[0] == 0:
-                self._launch(command, found[1], words, env, wrapper, container, program, host)
+                self._launch(command, found[1], words, around, wrapper)
                 return
             if found is None and not any(
                 PurePosixPath(word).name in _CONTAINERS | _SHELLS | {"ssh", "env"}
@@ -169,69 +169,53 @@ class Finder:
                 for word in words[1:]
             ):
                 return
-            wrapper.append(words.pop(0))
+            word = words.pop(0)
+            if wrapper[:1] == ["sudo"] and _ASSIGN.match(word):  # sudo sets variables as env does
+                key, _, value = word.partition("=")
+                around.env[key] = value
+            else:
+                wrapper.append(word)
 
-    def _launch(
-        self,
-        command: Command,
-        engine: str,
-        argv: list[str],
-        env: dict[str, str],
-        wrapper: list[str],
-        container: Container | None,
-        program: str | None,
-        host: str | None,
-    ) -> None:
+    def _launch(self, command: Command, engine: str, argv: list[str], around: Around, wrapper: list[str]) -> None:
         self.launches.append(
             Launch(
                 engine,
                 argv,
-                dict(env),
+                dict(around.env),
                 command.node.line,
                 wrapper,
                 command.redirects,
-                container,
-                program,
-                host,
+                around.container,
+                around.program,
+                around.host,
                 command.node.background,
                 self.path,
             )
         )
 
-    def container(
-        self,
-        walker: Walker,
-        command: Command,
-        inner: Container,
-        program: str,
-        outer: dict[str, str],
-        host: str | None,
-        wrapper: list[str],
-    ) -> None:
+    def container(self, walker: Walker, command: Command, inner: Container, around: Around, wrapper: list[str]) -> None:
         """A container's start or entry: its command, or its image's entrypoint, may be an engine."""
         env = dict(inner.env)
         for name in inner.inherit:
-            env[name] = outer.get(name, f"${name}")
+            env[name] = around.env.get(name, f"${name}")
+        inside = replace(around, env=env, container=inner)
         engine = _by_image(inner.target, inner.command) if inner.verb != "exec" else None
         if engine is not None:
-            self._launch(command, engine, list(inner.command), env, wrapper, inner, program, host)
+            self._launch(command, engine, list(inner.command), inside, wrapper)
             return
-        self._unwrap(walker, command, list(inner.command), env, inner, program, host)
+        self._unwrap(walker, command, list(inner.command), inside)
 
     def _nested(
         self,
         walker: Walker,
         command: Command,
         source: str,
-        env: dict[str, str],
-        container: Container | None,
-        program: str | None,
-        host: str | None,
+        around: Around,
         arguments: list[str] | None = None,
         name: str | None = None,
     ) -> None:
         """A script inside the script: bash -c, a heredoc, a file written before."""
-        scope = Scope(values=dict(env), exported=dict.fromkeys(env), arguments=arguments)
+        scope = Scope(values=dict(around.env), exported=dict.fromkeys(around.env), arguments=arguments)
         if name is not None:
             scope.values["0"] = name
         outer = self.launches
@@ -242,23 +226,14 @@ class Finder:
             self.unplaced += [{**item, "line": command.node.line} for item in left_over(inner, inner.placed)]
         for launch in inside:
             launch.line = command.node.line
-            launch.container = launch.container or container
-            launch.program = launch.program or program
-            launch.host = launch.host or host
+            launch.container = launch.container or around.container
+            launch.program = launch.program or around.program
+            launch.host = launch.host or around.host
             launch.redirects = launch.redirects or command.redirects
             launch.background = launch.background or command.node.background
         self.launches += inside
 
-    def _shell(
-        self,
-        walker: Walker,
-        command: Command,
-        words: list[str],
-        env: dict[str, str],
-        container: Container | None,
-        program: str | None,
-        host: str | None,
-    ) -> None:
+    def _shell(self, walker: Walker, command: Command, words: list[str], around: Around) -> None:
         rest = words[1:]
         while rest and rest[0].startswith("-"):
             option = rest.pop(0)
@@ -266,17 +241,16 @@ class Finder:
                 del rest[:1]
             elif "c" in option.lstrip("-") and not option.startswith("--"):
                 if rest:
-                    zero = rest[1] if len(rest) > 1 else None
-                    self._nested(walker, command, rest[0], env, container, program, host, rest[2:], zero)
+                    self._nested(walker, command, rest[0], around, rest[2:], rest[1] if len(rest) > 1 else None)
                 return
         if not rest and command.body is not None:
-            self._nested(walker, command, command.body, env, container, program, host)
+            self._nested(walker, command, command.body, around)
         elif rest:
             name = PurePosixPath(rest[0]).name
             source = walker.files.get(name)
             if source is not None:
                 before = len(self.launches)
-                self._nested(walker, command, source, env, container, program, host, rest[1:])
+                self._nested(walker, command, source, around, rest[1:])
                 if len(self.launches) > before:
                     walker.placed |= walker.setters.get(f"file {name}", set())
 
@@ -299,46 +273,27 @@ class Finder:
         text = " ".join(rest)
         if command.body is not None and (not rest or PurePosixPath(text.split()[0]).name in _SHELLS):
             text = command.body
-        self._nested(walker, command, text, {}, None, None, host)
+        self._nested(walker, command, text, Around({}, host=host))
 
-    def _terminal(
-        self,
-        walker: Walker,
-        command: Command,
-        words: list[str],
-        env: dict[str, str],
-        container: Container | None,
-        program: str | None,
-        host: str | None,
-    ) -> None:
+    def _terminal(self, walker: Walker, command: Command, words: list[str], around: Around) -> None:
         """tmux new-session ... 'command', tmux send-keys ... 'command' Enter, screen -dmS name command."""
         for word in words[1:]:
             if " " in word:
-                self._typed(walker, command, words, word, env, container, program, host)
+                self._typed(walker, command, words, word, around)
                 return
         found = engine_at(words)
         if found is not None:
-            self._launch(command, found[1], words[found[0] :], env, words[: found[0]], container, program, host)
+            self._launch(command, found[1], words[found[0] :], around, words[: found[0]])
         elif (at := next((at for at, word in enumerate(words) if word in _SHELLS | _CONTAINERS), None)) is not None:
-            self._unwrap(walker, command, words[at:], env, container, program, host)
+            self._unwrap(walker, command, words[at:], around)
 
-    def _typed(
-        self,
-        walker: Walker,
-        command: Command,
-        words: list[str],
-        text: str,
-        env: dict[str, str],
-        container: Container | None,
-        program: str | None,
-        host: str | None,
-    ) -> None:
+    def _typed(self, walker: Walker, command: Command, words: list[str], text: str, around: Around) -> None:
         """A command typed into a terminal: what `send-keys` typed there before (exports, cd) holds for it."""
         target = words[words.index("-t") + 1 :][:1] if "-t" in words and "send-keys" in words else []
         key = f"terminal {' '.join(target)}"
         source = f"{walker.files.get(key, '')}{text}\n" if target else text
         before = len(self.launches)
-        self._nested(walker, command, source, env, container, program, host)
+        self._nested(walker, command, source, around)
         if target and len(self.launches) == before:
             walker.files[key] = source
             walker.setters.setdefault(f"file {key}", set()).add(command.node.start)
@@ -426,10 +381,14 @@ def read_script(source: str) -> Script:
     return script
 
 
-def launches_of(container: Container, program: str, line: int) -> list[Launch]:
-    """Launches of a container that is described elsewhere (a compose service)."""
+def launches_of(container: Container, program: str, line: int, files: dict[str, str] | None = None) -> Script:
+    """Launches of a container that is described elsewhere (a compose service, a pod).
+
+    files  scripts that are found in it: name -> text
+    """
     finder = Finder(0)
     walker = Walker("", finder, [], [])
+    walker.files.update(files or {})
     command = Command([], {}, {}, Simple(line=line), [], None)
-    finder.container(walker, command, container, program, {}, None, [])
-    return finder.launches
+    finder.container(walker, command, container, Around({}, program=program), [])
+    return Script(finder.launches, finder.unplaced)

@@ -26,6 +26,7 @@ class Scope:
 
     values: dict[str, str] = field(default_factory=dict)
     arrays: dict[str, list[str]] = field(default_factory=dict)
+    maps: dict[str, dict[str, str]] = field(default_factory=dict)  # associative arrays, keys as written
     exported: dict[str, None] = field(default_factory=dict)
     arguments: list[str] | None = None  # of a function call; None at the top, where they are not known
     used: set[str] = field(default_factory=set)
@@ -36,6 +37,7 @@ class Scope:
         return Scope(
             dict(self.values),
             {name: list(items) for name, items in self.arrays.items()},
+            {name: dict(items) for name, items in self.maps.items()},
             dict(self.exported),
             self.arguments,
             self.used,
@@ -151,6 +153,11 @@ class Expander:
         scope.used.add(name)
         if name.isdecimal() or name in "@*#":
             return self._argument(name)
+        if name in scope.maps and index is not None:
+            if index in ("@", "*"):
+                return " ".join(scope.maps[name].values()), True, list(scope.maps[name].values())
+            key, known = self.string(index)
+            return scope.maps[name].get(key, "") if known else None, known, None
         if index in ("@", "*"):
             items = scope.arrays.get(name)
             if items is None and name in scope.values:
@@ -158,6 +165,7 @@ class Expander:
             return ("" if items is None else " ".join(items)), True, items if items is not None else []
         if name in scope.arrays:
             items = scope.arrays[name]
+            index = self.string(index)[0] if index else None
             at = int(index) if index and index.lstrip("-").isdecimal() else 0
             value = items[at] if -len(items) <= at < len(items) else ""
             return value, True, None
@@ -184,7 +192,10 @@ class Expander:
         if name in "?$!-" and not name.isalnum():
             return Piece(raw, quoted, False)
         value, known, items = self._lookup(name, index)
-        if mark == "!" and value is not None:
+        if mark == "!" and index in ("@", "*") and items is not None:  # the keys of an array
+            items = list(self.scope.maps.get(name) or map(str, range(len(items))))
+            value = " ".join(items)
+        elif mark == "!" and value is not None:
             value, known, items = self._lookup(value, None)
         if mark == "#":
             if items is not None:

@@ -21,6 +21,8 @@ MAX_PATHS: Final = 32
 MAX_STEPS: Final = 20_000
 MAX_DEPTH: Final = 12
 _ASSIGN = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?(\+?)=")
+_PAIR = re.compile(r"\[([^\]]+)\]=(.*)\Z", re.DOTALL)
+_ENTRY = re.compile(r"([A-Za-z_]\w*)\[([^\]]+)\]=(.*)\Z", re.DOTALL)
 _NUMERIC: Final = {
     "-eq": lambda a, b: a == b,
     "-ne": lambda a, b: a != b,
@@ -185,7 +187,14 @@ class Walker:
         for name, items, appended in node.arrays:
             self.setters.setdefault(name, set()).add(node.start)
             values = expander.words(items)
-            scope.arrays[name] = [*scope.arrays.get(name, []), *values] if appended else values
+            pairs = [_PAIR.match(value) for value in values]
+            if name in scope.maps or (pairs and all(pairs)):
+                made = {match[1].strip("\"'"): match[2] for match in pairs if match}
+                scope.maps[name] = {**scope.maps.get(name, {}), **made} if appended else made
+            else:
+                scope.arrays[name] = [*scope.arrays.get(name, []), *values] if appended else values
+        if self._entry(node, scope, expander):
+            return True
         lead = []
         for word in node.words:
             parsed = assignment(word)
@@ -217,6 +226,16 @@ class Walker:
             self.placed.add(node.start)
         return None
 
+    def _entry(self, node: Simple, scope: Scope, expander: Expander) -> bool:
+        """`NAME[key]=value` of an associative array."""
+        text, known = expander.text(node.words[0]) if len(node.words) == 1 else ("", False)
+        match = _ENTRY.match(text)
+        if match is None or not known or match[1] not in scope.maps:
+            return False
+        self.setters.setdefault(match[1], set()).add(node.start)
+        scope.maps[match[1]][match[2]] = match[3]
+        return True
+
     def _assign(self, name: str, text: str, known: bool, appended: bool, scope: Scope, node: Simple) -> None:
         self.setters.setdefault(name, set()).add(node.start)
         if appended:
@@ -238,6 +257,7 @@ class Walker:
             for item in argv[1:]:
                 scope.values.pop(item, None)
                 scope.arrays.pop(item, None)
+                scope.maps.pop(item, None)
                 scope.exported.pop(item, None)
             self.placed.add(node.start)
             return True
@@ -274,6 +294,10 @@ class Walker:
                 self.setters.setdefault(target, set()).add(node.start)
             if exports:
                 scope.exported[target] = None
+        if any("A" in (flag or "") for flag in flags):
+            for word in words:
+                if re.fullmatch(r"[A-Za-z_]\w*", word.plain or ""):
+                    scope.maps.setdefault(word.plain or "", {})
         for target, _, _ in node.arrays:
             if exports:
                 scope.exported[target] = None

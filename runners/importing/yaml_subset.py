@@ -122,12 +122,13 @@ class _Reader:
         if block:
             return self.block(block[1], block[2] or block[4], level)
         if text[0] in "[{":
+            line = self.at
             while not _balanced(text) and self.at < len(self.lines):
                 if len(text) > MAX_FLOW:
                     raise YamlError(f"line {self.at + 1}: a flow collection without an end")
                 text += " " + _uncommented(self.lines[self.at].strip())
                 self.at += 1
-            return _flow(text)
+            return _lined(_flow(text), line)
         if text[0] in "\"'":
             while not _closed(text) and self.at < len(self.lines):
                 text += " " + self.lines[self.at].strip()
@@ -266,6 +267,15 @@ def _flow(text: str) -> Any:
         return _plain(text[start:at])
 
     return item(0)
+
+
+def _lined(value: Any, line: int) -> Any:
+    """A flow collection whose keys all stand on one line."""
+    for item in value.values() if isinstance(value, Map) else value if isinstance(value, list) else ():
+        _lined(item, line)
+    if isinstance(value, Map):
+        value.lines = dict.fromkeys(value, line)
+    return value
 
 
 def load(source: str) -> Any:
