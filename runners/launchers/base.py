@@ -85,6 +85,10 @@ class Launcher(Protocol):
     async def check(self, link: Link, dep: Deployment) -> list[Verdict]:
         """Preflight on one node. Raises NodeError."""
 
+    async def inside(self, link: Link, dep: Deployment, script: str, *args: str) -> str:
+        """Shell line that runs `script` (sh, with the engine's interpreter as $1 and then `args`) once, where a rank
+        would run and with its devices. Raises NodeError when that cannot be."""
+
 
 def job_spec(job_id: str, argv: list[str], env: dict[str, str], ttl_s: int, cpus: str | None = None) -> JobSpec:
     """A job whose secret variables travel by a file of mode 0600 and are in no `cmd` file."""

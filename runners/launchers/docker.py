@@ -136,6 +136,12 @@ class Docker:
             )
         return found
 
+    async def inside(self, link: Link, dep: Deployment, script: str, *args: str) -> str:
+        seen = await _found(link, dep)
+        once = [link.node.container, "run", "--rm", "--pull=never", "--network=host"]
+        once += [*_options(dep, link.node, seen), "--entrypoint=sh", str(dep.image)]
+        return shlex.join([*once, "-c", script, "inside", PYTHON, *args])
+
 
 @cache
 def _script(name: str) -> str:
@@ -216,6 +222,11 @@ def _troubles(node: Node, dep: Deployment, seen: Look) -> list[Verdict]:
 def server_argv(dep: Deployment, command: RankCommand, root: str, job_id: str, start: str, seen: Look) -> list[str]:
     """The whole `docker run -d ...` of a rank."""
     node = command.node
+    return [*_head(node, root, job_id, start, seen), *_options(dep, node, seen), *_tail(dep, command.argv)]
+
+
+def _options(dep: Deployment, node: Node, seen: Look) -> list[str]:
+    """Limits, devices, CPUs and mounts of a rank."""
     options = ["--ulimit=memlock=-1", "--ulimit=stack=67108864"]
     options.append(f"--shm-size={dep.shm_size}" if dep.shm_size else "--ipc=host")
     if node.devices.vendor == "nvidia" and node.devices.count:
@@ -226,8 +237,7 @@ def server_argv(dep: Deployment, command: RankCommand, root: str, job_id: str, s
     options += [f"--cpuset-cpus={dep.cpus}"] if dep.cpus else []
     for mount in _mounts(dep):
         options += ["-v", mount]
-    options += dep.container_flags
-    return [*_head(node, root, job_id, start, seen), *options, *_tail(dep, command.argv)]
+    return [*options, *dep.container_flags]
 
 
 def client_argv(

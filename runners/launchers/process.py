@@ -50,3 +50,6 @@ class Process:
 
     async def check(self, link: Link, dep: Deployment) -> list[Verdict]:
         return []
+
+    async def inside(self, link: Link, dep: Deployment, script: str, *args: str) -> str:
+        return shlex.join(["sh", "-c", script, "inside", dep.python or link.node.python, *args])
