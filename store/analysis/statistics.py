@@ -6,6 +6,7 @@ Sources: Efron and Tibshirani, An Introduction to the Bootstrap (1993), chapters
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -124,3 +125,49 @@ def permutation_p(a: Sequence[float], b: Sequence[float], *, draws: int = 10_000
     rng = np.random.default_rng(seed)
     sums = np.array([rng.permutation(pool)[:n].sum() for _ in range(draws)])
     return (int((gap(sums) >= observed).sum()) + 1) / (draws + 1)
+
+
+@functools.cache
+def t_quantile(p: float, freedom: float) -> float:
+    """Quantile of Student's t: the density integrated by Simpson's rule, the root found by halving (to 1e-8).
+
+    Raises:
+        ValueError: p not within (0, 1), or no degree of freedom.
+    """
+    if not 0 < p < 1 or freedom <= 0:
+        raise ValueError(f"t quantile of p = {p}, {freedom} degrees of freedom")
+    if p < 0.5:
+        return -t_quantile(1 - p, freedom)
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
+    weights = np.ones(4097)
+    weights[1:-1:2], weights[2:-1:2] = 4, 2
+
+    def below(t: float) -> float:
+        x = np.linspace(0.0, math.atan(t / math.sqrt(freedom)), 4097)  # t = sqrt(freedom) tan x: a bounded interval
+        density = scale * math.sqrt(freedom) * np.cos(x) ** (freedom - 1)
+        return 0.5 + float((weights * density).sum()) * float(x[1]) / 3
+
+    low, high = 0.0, 1.0
+    while below(high) < p:
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if below(middle) < p else (low, middle)
+    return (low + high) / 2
+
+
+def sign_flip_p(values: Sequence[float], *, draws: int = 10_000, seed: int = 0) -> float | None:
+    """Two-sided p value that the values scatter around 0, by flipping their signs; None without values.
+
+    All flips are visited up to 14 values, so p is at least 2 / 2^n; more are sampled, the observed one counted too.
+    """
+    if not values:
+        return None
+    x = np.asarray(values, dtype=np.float64)
+    n = len(x)
+    observed = abs(float(x.sum())) - 1e-9 * max(1.0, float(np.abs(x).max()))
+    if n <= 14:
+        signs = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
+        return float((np.abs(signs @ x) >= observed).mean())
+    signs = np.random.default_rng(seed).choice([-1.0, 1.0], (draws, n))
+    return (int((np.abs(signs @ x) >= observed).sum()) + 1) / (draws + 1)
