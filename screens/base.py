@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
@@ -14,6 +15,7 @@ from textual.widget import Widget
 
 from screens.data import Feed, Place, View
 from screens.widgets.bars import Bar, Ends
+from screens.widgets.chart import Chart
 from screens.widgets.panel import Panel
 from screens.widgets.text import Span, clean, width_of
 from store.errors import StoreError
@@ -213,6 +215,12 @@ class ConsoleScreen(Screen[None]):
 
     def ordered(self, kind: str, answer: dict[str, Any]) -> None:
         """An order was answered."""
+
+    @on(Chart.Here)
+    def what_happened_here(self, event: Chart.Here) -> None:
+        """An instant of a chart: the live screen shows every panel and the logs of that moment."""
+        self.view.hold_ns = event.at_ns
+        self.post_message(Go("live"))
 
     # --- actions
 

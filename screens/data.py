@@ -33,6 +33,7 @@ class View:
     run_id: str | None = None
     attempt_id: str | None = None
     node: str | None = None
+    hold_ns: int | None = None  # an instant of the run's clock that the live screen is to show when it comes up
     places: tuple[Place, ...] = ()  # where one can go; the bottom bar, `g`, help and the palette list these
     marked: set[str] = field(default_factory=set)
 

@@ -69,6 +69,11 @@ class LiveScreen(ConsoleScreen):
 
     # --- data
 
+    def on_screen_resume(self) -> None:
+        if self.view.hold_ns is not None:  # another screen asked what happened then
+            self.at_ns, self.speed, self.view.hold_ns = self.view.hold_ns, 0, None
+            self.query_one(LogView).action_follow()
+
     async def fetch(self) -> LiveView | None:
         run_id = self.view.run_id
         if run_id is None:
@@ -147,7 +152,7 @@ class LiveScreen(ConsoleScreen):
                 span,
                 marks,
                 tuple((v, f"SLO {k}") for k, v in bounds.items()),
-                origin=begin / S,
+                origin_ns=begin,
             )
             if xs
             else None
@@ -161,7 +166,7 @@ class LiveScreen(ConsoleScreen):
                 ticks[0],
                 max(ticks[-1], ticks[0] + 1),
                 tuple(m for m in marks if m[0] > ticks[0]),
-                origin=begin / S,
+                origin_ns=begin,
             )
             if len(ticks) > 1
             else None
@@ -187,9 +192,8 @@ class LiveScreen(ConsoleScreen):
 
     @on(Chart.Here)
     def _what_happened(self, event: Chart.Here) -> None:
-        snap = self.snapshot
-        if snap is not None and snap.begin_ns is not None:
-            self._hold(snap.begin_ns + int(event.x * S))
+        event.prevent_default()  # it is shown here, no other screen is needed
+        self._hold(event.at_ns)
 
     @on(Findings.Chosen)
     def _open_finding(self, event: Findings.Chosen) -> None:

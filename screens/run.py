@@ -173,7 +173,9 @@ class RunScreen(ConsoleScreen):
         name = self.metric.split("_")[0].upper()
         chart.title = f"{name} ms by time sent (m changes)"
         points = [r for r in snap.scatter if r[self.metric] is not None]
-        begin = min((r["sent_ns"] for r in snap.scatter if r["sent_ns"] is not None), default=0)
+        begin, wall = min(
+            ((r["sent_ns"], r["sent_wall_ns"]) for r in snap.scatter if r["sent_ns"] is not None), default=(0, None)
+        )
         if not points:
             chart.show(None)
             return
@@ -189,7 +191,12 @@ class RunScreen(ConsoleScreen):
             )
             for label, role, flag in kinds
         ]
-        chart.show(Plot(series, 0.0, max(last, 1.0)))
+        chart.show(Plot(series, 0.0, max(last, 1.0), origin_ns=wall))
+
+    @on(Chart.Here)
+    def _of_this_attempt(self) -> None:
+        if self.snapshot is not None:  # the base then shows the instant on the live screen
+            self.view.run_id, self.view.attempt_id = self.snapshot.run["run_id"], self.snapshot.chosen
 
     def place_panels(self, width: int, height: int) -> None:
         snap: RunView | None = self.snapshot

@@ -38,7 +38,7 @@ class Plot:
     limits: Sequence[tuple[float, str]] = ()
     zero: bool = True  # the y axis starts at zero
     unit: str = ""
-    origin: float = field(default=0.0, compare=False)  # run clock in seconds at x = 0
+    origin_ns: int | None = field(default=None, compare=False)  # the run's clock at x = 0
 
 
 def nice(top: float) -> float:
@@ -73,18 +73,20 @@ class Chart(Panel[Plot]):
     """`left` and `right` move a cursor that reads the curves; `escape` puts it away."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("left", "cursor(-1)", "cursor left", show=False),
-        Binding("right", "cursor(1)", "cursor right", show=False),
-        Binding("escape", "no_cursor", "no cursor", show=False),
-        Binding("enter", "here", "what happened here", show=False),
+        Binding("left", "cursor(-1)", "cursor left"),
+        Binding("right", "cursor(1)", "cursor right"),
+        Binding("shift+left", "cursor(-10)", "cursor far left"),
+        Binding("shift+right", "cursor(10)", "cursor far right"),
+        Binding("enter", "here", "what happened here: every panel and the logs at this instant"),
+        Binding("escape", "no_cursor", "no cursor"),
     ]
 
     class Here(Message):
-        """The operator asks what happened at this instant (seconds on the plot's x axis)."""
+        """The operator asks what happened at this instant of the run's clock."""
 
-        def __init__(self, x: float) -> None:
+        def __init__(self, at_ns: int) -> None:
             super().__init__()
-            self.x = x
+            self.at_ns = at_ns
 
     def __init__(self, title: str = "", *, empty: str = "", ident: str | None = None) -> None:
         super().__init__(title, empty=empty, ident=ident)
@@ -220,5 +222,5 @@ class Chart(Panel[Plot]):
         self.redraw()
 
     def action_here(self) -> None:
-        if self.at is not None:
-            self.post_message(self.Here(self.at))
+        if self.at is not None and self.data is not None and self.data.origin_ns is not None:
+            self.post_message(self.Here(self.data.origin_ns + int(self.at * 1e9)))

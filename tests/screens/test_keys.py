@@ -183,6 +183,31 @@ async def test_the_chart_cursor_holds_the_instant_it_points_at(open_app: OpenApp
         assert screen.at_ns == screen.snapshot.begin_ns + int(chart.at * S)
 
 
+async def test_the_scatter_of_a_run_leads_to_that_instant_on_the_live_screen(open_app: OpenApp) -> None:
+    app = open_app("error")
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = await goto(pilot, "g r")
+        screen.query_one("#attempts", Table).select(f"{RUN}-2")
+        await settled(pilot, screen)
+        chart = screen.query_one("#scatter", Chart)
+        chart.focus()
+        await pilot.press(*["left"] * 8, "enter")
+        await pilot.pause()
+        assert isinstance(app.screen, LiveScreen)
+        await settled(pilot, app.screen)
+        assert chart.at is not None
+        first = (
+            session_of(app)
+            .store.query(f"SELECT min(sent_wall_ns) FROM requests WHERE attempt_id = '{app.view.attempt_id}'")
+            .rows[0][0]
+        )
+        assert app.screen.at_ns == first + int(chart.at * S)
+        assert app.screen.snapshot is not None
+        assert app.screen.snapshot.attempt["attempt_id"] == screen.snapshot.chosen
+        assert app.screen.snapshot.logs
+        assert all(r["at_ns"] <= app.screen.at_ns for r in app.screen.snapshot.logs)
+
+
 async def test_a_finding_opens_with_its_next_step(open_app: OpenApp) -> None:
     app = open_app("live")
     async with app.run_test(size=(120, 36)) as pilot:
