@@ -113,7 +113,7 @@ class AttemptFlow:
         command = self.client.command(await self._ask(root, job_id))
         dep = client_tool.with_tool(self.handle.dep, self.tool)
         if known is None:
-            look = await client_tool.look(services, node, dep, self.client, command.argv)
+            look = await client_tool.look(services, node, dep, self.client, command)
             facts = [] if look is None else [self._fact("version", look.version)]
             if look is not None and not look.tried:
                 self.flags.append("client_version_untried")

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from runners.clients.base import Client, Module
+from runners.clients.base import Client, ClientCommand, Module
 from runners.flows.services import Services
 from runners.launchers import LAUNCHERS
-from runners.nodes.link import NodeError
 from runners.nodes.wire import printable
 from runners.spec import ClientTool, Deployment, Node
-from store.masking import mask_text
+from store.masking import is_secret, mask_text
 
 HELP_S = 180.0  # these tools import for half a minute on a busy machine
 _FLAG = re.compile(r"--[a-zA-Z][a-zA-Z0-9-]*")
@@ -44,7 +43,7 @@ def with_tool(dep: Deployment, tool: ClientTool) -> Deployment:
     return dep.model_copy(update={"image": tool.image, "python": None}) if tool.image else dep
 
 
-async def look(services: Services, node: Node, dep: Deployment, client: Client, argv: Iterable[str]) -> Look | None:
+async def look(services: Services, node: Node, dep: Deployment, client: Client, command: ClientCommand) -> Look | None:
     """The tool's version, its flags checked; None for a client that is no tool. `dep` as of `with_tool`.
 
     Raises:
@@ -56,9 +55,9 @@ async def look(services: Services, node: Node, dep: Deployment, client: Client, 
         return None
     key = (node.name, dep.launcher, dep.python or node.python, dep.image or "", client.name)
     if key not in _seen:
-        _seen[key] = await _ask(services, node, dep, module)
+        _seen[key] = await _ask(services, node, dep, module, {**node.env, **command.env})
     found = _seen[key]
-    unknown = sorted({word.partition("=")[0] for word in argv if _FLAG.match(word)} - found.flags)
+    unknown = sorted({word.partition("=")[0] for word in command.argv if _FLAG.match(word)} - found.flags)
     if unknown:
         _seen.pop(key)  # another version may be installed before the next attempt
         raise ToolError(
@@ -69,18 +68,18 @@ async def look(services: Services, node: Node, dep: Deployment, client: Client, 
     return found
 
 
-async def _ask(services: Services, node: Node, dep: Deployment, module: Module) -> Look:
+async def _ask(services: Services, node: Node, dep: Deployment, module: Module, env: Mapping[str, str]) -> Look:
     link = await services.cluster.link(node.name)
     root = await services.cluster.root(node.name)
     said = ""
     texts = []
+    # A secret would show in the list of processes, and no tool needs one to print its help.
+    exports = " ".join(f"{name}={shlex.quote(value)}" for name, value in env.items() if not is_secret(name))
     for argv in (["-c", _VERSION, module.package], list(module.help)):
         line = LAUNCHERS[dep.launcher].ask(dep, node, root, argv, as_client=True)
-        done = await link.run(f"export COLUMNS=400 {_env(node)}; {line}", timeout=HELP_S)
+        done = await link.run(f"export COLUMNS=400 {exports}; {line}", timeout=HELP_S)
         texts.append((done.stdout + b"\n" + done.stderr).decode("utf-8", "replace"))
         said = printable((done.stderr or done.stdout)[-400:])
-        if done.exit_code in (126, 127):
-            raise NodeError("missing", f"{node.name}: cannot run {dep.python or node.python!r}: {said}")
     version = re.search(r"^version (\S+)", texts[0], re.MULTILINE)
     flags = frozenset(_FLAG.findall(texts[1]))
     if version is None or not flags:
@@ -90,8 +89,3 @@ async def _ask(services: Services, node: Node, dep: Deployment, module: Module) 
             f"python = in the client's table of [clients]. It said: {mask_text(said)}"
         )
     return Look(printable(version[1].encode(), 40), flags, version[1].partition("+")[0] in module.tried)
-
-
-def _env(node: Node) -> str:
-    """The node's own variables for an `export`."""
-    return " ".join(f"{name}={shlex.quote(value)}" for name, value in node.env.items())
