@@ -7,6 +7,7 @@ fake_tool.py -m ... --random-output-len N --result-dir DIR --result-filename FIL
     5 a crash              6 a result once FILE.go is there                8 the sample's own result
 """
 
+import itertools
 import json
 import os
 import re
@@ -22,17 +23,22 @@ KNOWN = """--backend --base-url --endpoint --model --tokenizer --dataset-name --
 --output-details"""
 
 
+def say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
 def main(argv: list[str]) -> int:
     if argv[0] == "-c":
-        print("version 0.32.0+cpu")
+        say("version 0.32.0+cpu")
         return 0
     if re.match("--help", argv[-1]):
-        print(KNOWN)
+        say(KNOWN)
         return 0
-    told = dict(zip(argv, argv[1:], strict=False))
+    told = dict(itertools.pairwise(argv))
     way = int(told["--random-output-len"])
     target = Path(told["--result-dir"]) / told["--result-filename"]
-    print("Serving Benchmark Result", flush=True)
+    say("Serving Benchmark Result")
     result = json.loads(SAMPLE.read_text())
     text = json.dumps(result)
     if way == 1:
@@ -46,7 +52,7 @@ def main(argv: list[str]) -> int:
         none = {"ttfts": [0.0] * count, "itls": [[]] * count, "output_lens": [0] * count, "latencies": [0.0] * count}
         text = json.dumps({**result, **none, "errors": ["Bad Request"] * count, "completed": 0, "failed": count})
     if way == 5:
-        print("RuntimeError: the tool fell over", file=sys.stderr)
+        sys.stderr.write("RuntimeError: the tool fell over\n")
         return 1
     if way == 6:
         (target.parent / "began").touch()

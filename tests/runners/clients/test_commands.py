@@ -1,4 +1,4 @@
-"""What each tool is asked, word by word: the options were checked against the tools' own --help (versions in `tried`)."""
+"""What each tool is asked, word by word; the options were checked against their own --help (versions: `tried`)."""
 
 from __future__ import annotations
 
