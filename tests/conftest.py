@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# A starved machine makes one example slow; that is no fault of what is tested.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,6 +7,7 @@ permutation test agrees, since for few replicates the interval leans on a normal
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -122,11 +123,13 @@ def _detectable(sd: float, n: int, freedom: float, level: float) -> float:
 
 def _needed(sd: float, level: float, target: float, *, per_block: int) -> int | None:
     """Least n that finds `target`, and whose permutation test could believe it at all."""
-    for n in range(2, MOST_N + 1):
-        freedom = per_block * (n - 1)
-        if _detectable(sd, n, freedom, level) <= target and least_p(n, paired=per_block == 1) <= 1 - level:
-            return n
-    return None
+
+    def enough(n: int) -> bool:
+        found = _detectable(sd, n, per_block * (n - 1), level) <= target
+        return found and least_p(n, paired=per_block == 1) <= 1 - level
+
+    least = bisect.bisect_left(range(2, MOST_N + 1), True, key=enough) + 2
+    return least if least <= MOST_N else None
 
 
 def least_p(n: int, *, paired: bool) -> float:

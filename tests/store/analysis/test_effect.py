@@ -16,8 +16,9 @@ rates = st.floats(1.0, 1e6)
 
 
 @pytest.mark.parametrize(  # two-sided 95 % and one-sided 80 %, from the tables of Fisher and Yates (1963)
-    ("p", "freedom", "t"), [(0.975, 2, 4.3027), (0.975, 5, 2.5706), (0.975, 30, 2.0423), (0.95, 1, 6.3138), (0.8, 3, 0.9785)]
-)  # fmt: skip
+    ("p", "freedom", "t"),
+    [(0.975, 2, 4.3027), (0.975, 5, 2.5706), (0.975, 30, 2.0423), (0.95, 1, 6.3138), (0.8, 3, 0.9785)],
+)
 def test_quantiles_of_t_are_those_of_the_tables(p: float, freedom: float, t: float) -> None:
     assert t_quantile(p, freedom) == pytest.approx(t, abs=5e-5)
     assert t_quantile(1 - p, freedom) == pytest.approx(-t, abs=5e-5)
