@@ -22,8 +22,8 @@ SHARED = Path(__file__).parents[4] / "shared" / "fixtures" / "import"
 
 
 NAMED = {
-    "--model-path", "--model", "-tp", "--tp", "--tp-size", "--tensor-parallel-size", "--pipeline-parallel-size", "--host",
-    "--port", "--served-model-name", "--nnodes", "--node-rank", "--dist-init-addr", "--master-addr",
+    "--model-path", "--model", "-tp", "--tp", "--tp-size", "--tensor-parallel-size", "--pipeline-parallel-size",
+    "--host", "--port", "--served-model-name", "--nnodes", "--node-rank", "--dist-init-addr", "--master-addr",
 }  # fmt: skip
 
 
