@@ -1,4 +1,8 @@
 -- alert_flags(run): the marks that alerts leave on attempts of a run: one row an attempt and alert that held in it
-SELECT unnest(from_json(numbers -> 'attempts', '["VARCHAR"]')) AS attempt_id, numbers ->> 'flag' AS flag, node, title, detail, severity
-FROM findings WHERE run_id = run AND json_valid(numbers) AND numbers ->> 'flag' IS NOT NULL
+WITH told AS (
+  SELECT *, CASE WHEN json_valid(numbers) THEN numbers::JSON END AS facts FROM findings WHERE run_id = run
+)
+SELECT unnest(from_json(json_extract(facts, '$.attempts'), '["VARCHAR"]')) AS attempt_id, json_extract_string(facts, '$.flag') AS flag,
+       node, title, detail, severity
+FROM told WHERE json_extract_string(facts, '$.flag') IS NOT NULL
 ORDER BY attempt_id, flag, node
