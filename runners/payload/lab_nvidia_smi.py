@@ -107,8 +107,10 @@ def processes(form: str) -> int:
     unit = "" if "nounits" in form else " MiB"
     if "noheader" not in form:
         print("pid, process_name, gpu_uuid, used_gpu_memory [MiB]")
-    for one in read("gpu_load").get("procs", []):
-        print("%d, %s, %s, %d%s" % (one["pid"], one["name"], uuids[int(one["gpu"])], one["mib"], unit))
+    procs = read("gpu_load").get("procs", [])
+    pid = min([int(one["pid"]) for one in procs], default=0)  # the ranks of a node are one process, the first named
+    for one in procs:
+        print("%d, %s, %s, %d%s" % (pid, one["name"], uuids[int(one["gpu"])], one["mib"], unit))
     return 0
 
 
