@@ -22,7 +22,7 @@ await() { # until child $1 has ended, its exit code in $code, or a signal came
 }
 remove() { timeout -k 2 30 sh ./undo >&5 2>&5 && rm -f undo; }
 state() { # of the container: true (runs), false, gone, or unknown when the engine does not answer
-  said=$(timeout -k 2 20 "$engine" inspect -f '{{.State.Running}}' "$cid" 2>&1)
+  said=$(timeout -k 2 20 "$engine" inspect --format '{{.State.Running}}' "$cid" 2>&1)
   case $said in
     true | false) echo "$said" ;;
     *[Nn]'o such '* | *'no container with'*) echo gone ;;
@@ -57,6 +57,15 @@ same() { # do its logs begin with what the job's files hold? They would not if t
   there=$("$engine" logs "$cid" 2>&1 >/dev/null | head -c "$err" | sha256sum)
   here=$(tail -c +$((err0 + 1)) stderr | head -c "$err" | sha256sum)
   [ "$there" = "$here" ]
+}
+said_by_kernel() { # its log names the memory cgroup, whose path ends in the container's id
+  timeout -k 2 10 dmesg 2>/dev/null | tail -n 3000 | while IFS= read -r line; do
+    case $line in
+      *oom-kill:*"$cid"*)
+        say "oom-kill: the kernel ended a process of container $name for want of memory (dmesg)"
+        break ;;
+    esac
+  done
 }
 stop() {
   trap '' TERM INT HUP
@@ -127,15 +136,17 @@ while [ -n "$logs" ] && kill -0 "$logs" 2>/dev/null && [ $tries -gt 0 ]; do
   sleep 0.2
   tries=$((tries - 1))
 done
-code=$("$engine" inspect -f '{{.State.ExitCode}}' "$cid" 2>/dev/null)
+code=$("$engine" inspect --format '{{.State.ExitCode}}' "$cid" 2>/dev/null)
 case $code in
   '' | *[!0-9]*)
     code=137
     say "container $name ($cid) is gone or $engine does not answer: no exit code" ;;
 esac
-if [ "$("$engine" inspect -f '{{.State.OOMKilled}}' "$cid" 2>/dev/null)" = true ]; then
-  say "oom-kill: the kernel ended a process of container $name for want of memory ($engine inspect: OOMKilled)"
-fi
+case $("$engine" inspect --format '{{.State.OOMKilled}}' "$cid" 2>/dev/null) in
+  true) say "oom-kill: the kernel ended a process of container $name for want of memory ($engine inspect: OOMKilled)" ;;
+  false) ;;
+  *) [ "$code" != 137 ] || [ -n "$stopped" ] || said_by_kernel ;; # nerdctl does not know OOMKilled
+esac
 rm -f followed
 remove
 exit "$code"

@@ -194,6 +194,7 @@ async def _found(link: Link, dep: Deployment) -> Look:
 def _troubles(node: Node, dep: Deployment, seen: Look) -> list[Verdict]:
     """Why no container can be started there, each with what to do."""
     engine = node.container
+    daemon = {"nerdctl": "containerd", "podman": "podman.socket"}.get(engine, engine)
     found = [
         Verdict("mounts", "fail", f"{path} is not there", "correct model = or mounts =, or copy it to the node")
         for path in seen.missing
@@ -204,13 +205,15 @@ def _troubles(node: Node, dep: Deployment, seen: Look) -> list[Verdict]:
         if code == "127":
             detail, fix = f"no {engine} there", 'install it, or set container = "podman" (or "nerdctl") in [[nodes]]'
         elif code == "124":
-            detail, fix = f"{engine} does not answer within 20 s", f"look at its daemon: systemctl status {engine}"
-        elif "permission denied" in low:
+            detail, fix = f"{engine} does not answer within 20 s", f"look at its daemon: systemctl status {daemon}"
+        elif "permission denied" in low or "rootless containerd not running" in low:
             detail = f"{engine} refuses this user ({said})"
-            fix = 'set become = "sudo -n" in [[nodes]], or add the user to the docker group'
-        elif "cannot connect" in low:
-            detail, fix = f"{engine} is down ({said})", f"start it: systemctl start {engine}"
-        elif "no such image" in low or "image not known" in low or "not found" in low:
+            fix = 'set become = "sudo -n" in [[nodes]]' + (
+                ", or add the user to the docker group" if engine == "docker" else ""
+            )
+        elif "cannot connect" in low or "cannot access containerd" in low:
+            detail, fix = f"{engine} is down ({said})", f"start it: systemctl start {daemon}"
+        elif any(words in low for words in ("no such image", "no such object", "image not known", "not found")):
             detail = f"image {dep.image} is not there"
             fix = f"`{engine} pull {dep.image}` there (or save, copy, load); `{engine} images` lists what it has"
         else:

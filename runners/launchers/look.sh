@@ -5,7 +5,7 @@ shift 4
 if ! command -v "$engine" >/dev/null 2>&1; then
   echo "refused 127 no such command"
 else
-  said=$(timeout -k 2 20 "$engine" image inspect -f '{{.Id}}{{range .RepoDigests}} {{.}}{{end}}' "$image" 2>&1)
+  said=$(timeout -k 2 20 "$engine" image inspect --format '{{.Id}}{{range .RepoDigests}} {{.}}{{end}}' "$image" 2>&1)
   code=$?
   said=$(printf '%s' "$said" | tr '\n' ' ')
   if [ $code = 0 ]; then

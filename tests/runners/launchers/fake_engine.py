@@ -108,6 +108,8 @@ def main(argv: list[str]) -> int:
     if verb == "logs":
         return logs(folder, "-f" in rest)
     if verb == "inspect":
+        if "OOMKilled" in rest[1] and (HOME / "nerdctl").exists():  # it has no such field (nerdctl 2, dockercompat.go)
+            return fail(1, 'template: :1:8: executing "" at <.State.OOMKilled>: map has no entry for key "OOMKilled"')
         asked = {"{{.State.Running}}": "running", "{{.State.ExitCode}}": "code"}.get(rest[1])
         sys.stdout.write(((folder / asked).read_text() if asked else str((folder / "oom").exists()).lower()) + "\n")
     elif verb == "wait":

@@ -254,3 +254,34 @@ async def test_the_oom_kill_is_told(box: Box) -> None:
     os.kill(int(pid.read_text()), signal.SIGKILL)
     assert (await box.ended()).exit_code == 137
     assert "twinrail: oom-kill: " in box.said("stderr")
+
+
+@pytest.mark.parametrize(("scope", "told"), [("{id}", True), ("0123", False)])
+async def test_where_the_engine_knows_no_oom_kill_the_kernels_log_does(box: Box, scope: str, told: bool) -> None:
+    (box.engine / "nerdctl").touch()
+    await box.start()
+    await box.up()
+    (pid,) = box.engine.glob("*/pid")
+    memcg = f"/system.slice/nerdctl-{scope.format(id=pid.parent.name)}.scope"
+    line = (
+        f"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg={memcg},task_memcg={memcg},task=python,pid=7"
+    )
+    dmesg = box.engine.parent / "tools" / "dmesg"
+    dmesg.write_text(f"#!/bin/sh\necho '[ 12.1] something else'\necho '[ 12.3] {line}'\necho '[ 13.0] more'\n")
+    dmesg.chmod(0o755)
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+    assert (await box.ended()).exit_code == 137
+    assert ("twinrail: oom-kill: " in box.said("stderr")) is told
+    assert box.containers == []
+
+
+async def test_a_stop_of_ours_is_no_oom_kill(box: Box) -> None:
+    (box.engine / "nerdctl").touch()
+    await box.start(SERVER.replace("SIGTERM, bye", "SIGTERM, signal.SIG_IGN"))
+    await box.up()
+    (pid,) = box.engine.glob("*/pid")
+    dmesg = box.engine.parent / "tools" / "dmesg"
+    dmesg.write_text(f"#!/bin/sh\necho 'oom-kill:task_memcg=/{pid.parent.name}'\n")
+    dmesg.chmod(0o755)
+    assert (await jobs.stop(box.link, "box", 8)).exit_code == 137
+    assert "oom-kill" not in box.said("stderr")

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from runners.engines.base import RankCommand
 from runners.launchers import LAUNCHERS
-from runners.launchers.docker import Docker, Look, client_argv, env_file, parse_look, server_argv
+from runners.launchers.docker import Docker, Look, _troubles, client_argv, env_file, parse_look, server_argv
 from runners.launchers.ranks import mark_of, rank_commands
 from runners.nodes.link import NodeError
 from runners.spec import Deployment, Node
@@ -134,3 +134,54 @@ def test_no_answer_about_the_image_is_a_refusal() -> None:
 def test_what_a_container_cannot_do_without(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         Deployment.model_validate({**DEP.model_dump(), **wrong})
+
+
+# Options of `run` that nerdctl knows (its docs/command-reference.md) and that docker and podman share.
+EVERYWHERE = {
+    *("-d", "-v", "--name", "--cidfile", "--label", "--pull", "--network", "--env-file", "--log-driver", "--ipc"),
+    *("--ulimit", "--shm-size", "--gpus", "--device", "--group-add", "--cpuset-cpus", "--entrypoint"),
+}
+
+
+@pytest.mark.parametrize("engine", ["docker", "podman", "nerdctl"])
+@pytest.mark.parametrize("vendor", ["nvidia", "amd", "hygon", "none"])
+def test_only_options_that_all_three_engines_know(engine: str, vendor: str) -> None:
+    node = Node.model_validate({**NODE.model_dump(), "container": engine, "devices": {"vendor": vendor}})
+    seen = parse_look("image a\ndevice /dev/kfd\n")
+    dep = DEP.model_copy(update={"container_flags": []})
+    for words in (argv(dep, node, seen), client_argv(dep, node, "/r", "c", "abc", seen, ["x.py"])):
+        assert words[:2] == [engine, "run"]
+        options = {w.partition("=")[0] for w in words[2 : words.index(str(dep.image))] if w.startswith("-")}
+        assert options <= EVERYWHERE
+        assert "--log-driver=json-file" in words  # nerdctl and podman 3 have no passthrough
+
+
+@pytest.mark.parametrize(
+    ("engine", "said", "detail", "fix"),
+    [
+        (
+            "docker",
+            "1 permission denied while trying to connect to the Docker daemon socket",
+            "refuses",
+            "docker group",
+        ),
+        ("nerdctl", "1 rootless containerd not running? (hint: ...)", "refuses this user", 'become = "sudo -n"'),
+        (
+            "nerdctl",
+            '1 cannot access containerd socket "/run/c.sock"',
+            "is down",
+            "start containerd",
+        ),
+        ("nerdctl", "1 1 errors: no such object: an/image:1", "is not there", "nerdctl pull"),
+        ("podman", "125 Error: inspecting object: an/image:1: image not known", "is not there", "podman pull"),
+        ("docker", "1 Error: No such image: an/image:1", "is not there", "docker pull"),
+        ("docker", "124 ", "does not answer", "systemctl status docker"),
+        ("nerdctl", "127 no such command", "no nerdctl there", "install it"),
+        ("docker", "1 something new", "something new", "docker image inspect"),
+    ],
+)
+def test_what_an_engine_says_becomes_the_next_step(engine: str, said: str, detail: str, fix: str) -> None:
+    node = NODE.model_copy(update={"container": engine})
+    (verdict,) = _troubles(node, DEP, parse_look(f"refused {said}"))
+    assert detail in verdict.detail
+    assert fix in verdict.fix
