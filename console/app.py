@@ -25,6 +25,7 @@ from screens.jobs import JobsScreen
 from screens.live import LiveScreen
 from screens.node import NodeScreen
 from screens.places import PlacesScreen
+from screens.plan import PlanScreen
 from screens.profile import ProfileScreen
 from screens.run import RunScreen
 from screens.runs import RunsScreen
@@ -37,6 +38,7 @@ SCREENS: tuple[type[ConsoleScreen], ...] = (
     HomeScreen,
     LiveScreen,
     NodeScreen,
+    PlanScreen,
     SearchScreen,
     ProfileScreen,
     RunsScreen,
@@ -107,6 +109,8 @@ class TwinrailApp(App[int]):
             self.view.attempt_id = message.attempt_id
         if message.node is not None:
             self.view.node = message.node
+        if message.what:
+            self.view.wanted = message.what
         self.action_go(message.place)
 
     def action_go(self, place: str) -> None:

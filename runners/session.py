@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import orjson
 
 from runners import owner_process
-from runners.spec import ConfigError, Inventory, user_name
+from runners.spec import ConfigError, Inventory, load_inventory, user_name
 from store.database import Query, Store, Table
 from store.errors import OwnerGone, QueryCancelled, StoreBusy, StoreError
 from store.queries import call
@@ -47,6 +47,9 @@ class Session:
         self.owner = owner
         self.who = user_name()
         self._reader = reader
+        self._config_ns: int | None = None  # of the file when it was last taken
+        with contextlib.suppress(OSError):
+            self._config_ns = inventory.path.stat().st_mtime_ns if inventory.path else None
 
     @property
     def simulated(self) -> bool:
@@ -85,6 +88,7 @@ class Session:
         """
         from runners.flows.dry_run import Known
 
+        await asyncio.to_thread(self._take_config)
         try:
             known = Known(
                 history=await self.rows("screen_history"),
@@ -96,6 +100,16 @@ class Session:
         except OwnerGone:  # said elsewhere; the plan is as true without
             known = Known()
         return await asyncio.to_thread(_planned, self.config, kind, params, known)
+
+    def _take_config(self) -> None:
+        """The configuration file as it is now, like the owner when it is ordered to start something."""
+        path = self.config.path
+        try:
+            changed = path.stat().st_mtime_ns if path else None
+        except OSError:
+            return  # gone or not to be read: what is known stays
+        if path is not None and changed != self._config_ns:
+            self.config, self._config_ns = load_inventory(path), changed
 
     async def start_owner(self) -> None:
         """Start a new owner after the old one died; it resumes what was unfinished. Raises StoreError."""

@@ -22,16 +22,24 @@ from store.errors import StoreError
 
 
 class Go(Message):
-    """Show another screen; `run_id`, `attempt_id` and `node` become the operator's choice when given."""
+    """Show another screen; `run_id`, `attempt_id` and `node` become the operator's choice when given, `what` is to be
+    started."""
 
     def __init__(
-        self, place: str, *, run_id: str | None = None, attempt_id: str | None = None, node: str | None = None
+        self,
+        place: str,
+        *,
+        run_id: str | None = None,
+        attempt_id: str | None = None,
+        node: str | None = None,
+        what: tuple[str, ...] = (),
     ) -> None:
         super().__init__()
         self.place = place
         self.run_id = run_id
         self.attempt_id = attempt_id
         self.node = node
+        self.what = what
 
 
 class Command:

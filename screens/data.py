@@ -36,6 +36,7 @@ class View:
     hold_ns: int | None = None  # an instant of the run's clock that the live screen is to show when it comes up
     places: tuple[Place, ...] = ()  # where one can go; the bottom bar, `g`, help and the palette list these
     marked: set[str] = field(default_factory=set)
+    wanted: tuple[str, ...] = ()  # what the plan screen is asked to start; it takes them away
 
 
 class Feed:

@@ -12,7 +12,7 @@ from textual.containers import Horizontal, Vertical
 
 from screens.base import Command, ConsoleScreen, Go
 from screens.data import Row, View
-from screens.dialogs import Ask, Start, StartRun
+from screens.dialogs import Ask
 from screens.home_rows import (
     HomeView,
     case_rows,
@@ -196,27 +196,8 @@ class HomeScreen(ConsoleScreen):
         self.start(marked or (event.row["name"],))
 
     def start(self, what: tuple[str, ...]) -> None:
-        """Show what starting `what` will do; start it when the operator agrees."""
-        snap: HomeView = self.snapshot
-        busy = next((r["run_id"] for r in snap.runs if r["state"] == "running"), None)
-        dialog = StartRun(self.view.session.config, what, list(snap.history), list(snap.deployments), busy)
-
-        def go(start: Start | None) -> None:
-            if start is not None:
-                self.view.marked.clear()
-                self.send(
-                    "start_run",
-                    what=list(start.what),
-                    deployment=start.deployment,
-                    repeats=start.repeats,
-                    keep=start.keep,
-                )
-
-        self.app.push_screen(dialog, go)
-
-    def ordered(self, kind: str, answer: Row) -> None:
-        if kind == "start_run":
-            self.post_message(Go("live", run_id=answer.get("run_id")))
+        """Show on the plan screen what starting `what` will do."""
+        self.post_message(Go("plan", what=what))
 
     def action_mark(self) -> None:
         table = self.query_one("#cases", Table)

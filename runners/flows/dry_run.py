@@ -55,10 +55,11 @@ def planned(
 ) -> dict[str, Any]:
     """The plan as JSON. Times in seconds; `expect_s`: median of earlier attempts alike; null: none yet.
 
-    {label, kind: run | search, deployment, commands: [{purpose, node, text, env}], attempts: [{ordinal, case, repeat,
-    budget_s, expect_s, starts_server}], points: loads of a search's climb (its refinement is not foreseen), repeats,
-    max_repeats, longest_s, estimate_s, known_attempts, server_starts, start_s, ready_timeout_s,
-    problems: [{bad, text}]}
+    {label, kind: run | search, deployment, commands: [{purpose, node, text, env}],
+    cases: [{case, isl, osl, concurrency, request_rate, requests, slo, client, budget_s}],
+    attempts: [{ordinal, case, repeat, budget_s, expect_s, starts_server}],
+    points: loads of a search's climb (its refinement is not foreseen), repeats, max_repeats, longest_s, estimate_s,
+    known_attempts, server_starts, start_s, ready_timeout_s, problems: [{bad, text}]}
 
     Raises:
         ConfigError: the order names what is not there, or what cannot be.
@@ -80,6 +81,7 @@ def planned(
         "kind": "run" if isinstance(order, orders.StartRun) else "search",
         "deployment": dep.name,
         "commands": _commands(inventory, served, work.legs) if nodes else [],
+        "cases": [_case_row(name, case) for name, case in work.legs],
         "attempts": rows,
         "points": work.points,
         "repeats": work.repeats,
@@ -92,6 +94,11 @@ def planned(
         "ready_timeout_s": dep.ready_timeout,
         "problems": problems_of(inventory, dep, work.legs, known),
     }
+
+
+def _case_row(name: str, case: Case) -> dict[str, Any]:
+    row = case.model_dump(include={"isl", "osl", "concurrency", "request_rate", "requests", "slo", "client"})
+    return {"case": name, **row, "budget_s": case.budget}
 
 
 @dataclass(frozen=True, slots=True)

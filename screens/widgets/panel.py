@@ -94,7 +94,8 @@ class Panel(Widget, Generic[D]):
         if room > 0:
             body = self.draw(self.data, width, room) if self.data is not None else []
             if not body and self.empty:
-                body = [line((part, "dim")) for part in self.empty.split("\n")]
+                asked = getattr(self.screen, "ticks", 1)  # nothing is known to be empty before the first answer
+                body = [line((part, "dim")) for part in self.empty.split("\n")] if asked else [line(("…", "dim"))]
         return [*([self._rule(width)] if rule else []), *body[:room]]
 
     def _rule(self, width: int) -> Line:
