@@ -35,11 +35,14 @@ class Batch:
     lengths: Int | None = None
 
 
-WANTED: Final = re.compile(
-    rb'"(?:cat"\s*:\s*"(?:kernel|Kernel|gpu_mem|cuda_(?:r|d)|Mem|Runtime|user_annotation|privateuse1_|xpu_|mtia_|hpu_|glow_)'
-    rb'|Task Type"\s*:)'
+_KINDS: Final = (
+    rb"(?:kernel|Kernel|gpu_mem|cuda_(?:r|d)|Mem|Runtime|user_annotation|privateuse1_|xpu_|mtia_|hpu_|glow_)"
 )
+WANTED: Final = re.compile(rb'"(?:cat"\s*:\s*"' + _KINDS + rb'|Task Type"\s*:)')
 """Where an event that may be of use says so: a category, or the task type of an Ascend trace."""
+# The same as libkineto and json.dump space it: a pattern that begins with plain bytes is found twice as fast.
+_WANTED_SPACED: Final = re.compile(rb'"cat": "' + _KINDS)
+_CATEGORY: Final = re.compile(rb'"cat"(: ")?')
 
 _HEAD: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 # From the end of one object to the first key of the next. In a JSON string it can only be where the string ends so.
@@ -123,7 +126,7 @@ class EventStream:
 
     def _read(self, data: bytes, layout: Layout) -> Batch:
         """The wanted events in a run of whole objects."""
-        if layout.category_first and (spans := _short_cut(data, layout.boundary or b"")) is not None:
+        if layout.category_first and (spans := _short_cut(data, layout)) is not None:
             batch, bad = self._parse(data, spans)
             if not bad:
                 return batch
@@ -186,10 +189,12 @@ def _array_end(data: bytes, begin: int) -> int | None:
 @dataclass(frozen=True)
 class Layout:
     """How a file sets its events apart. boundary: from the end of one to the first key of the next, where that is
-    regular. category_first: whether nothing but the phase comes before an event's category."""
+    regular. category_first: whether nothing but the phase comes before an event's category. spaced: whether every
+    category is written `"cat": "...`, which one writer does or does not do throughout."""
 
     boundary: bytes | None
     category_first: bool
+    spaced: bool = False
 
 
 def _layout(sample: bytes) -> Layout:
@@ -199,7 +204,8 @@ def _layout(sample: bytes) -> Layout:
         begin = sample.rfind(b"{", 0, match.start())
         if not sample[begin + 1 : match.end()].lstrip().startswith((b'"ph"', b'"cat"')):
             return Layout(boundary, category_first=False)
-    return Layout(boundary, category_first=boundary is not None)
+    written = [match.group(1) for match in _CATEGORY.finditer(sample)]
+    return Layout(boundary, category_first=boundary is not None, spaced=bool(written) and all(written))
 
 
 def _last_object(data: bytes, boundary: bytes | None) -> int:
@@ -215,12 +221,15 @@ def _last_object(data: bytes, boundary: bytes | None) -> int:
     return -1
 
 
-def _short_cut(data: bytes, boundary: bytes) -> list[Span] | None:
+def _short_cut(data: bytes, layout: Layout) -> list[Span] | None:
     """Where the wanted objects are; None where they do not follow the layout and all must be cut out."""
     spans: list[Span] = []
     find, rfind = data.find, data.rfind
+    boundary = layout.boundary or b""
+    # Kernels never stand among Ascend's tasks, which the quicker pattern does not know.
+    spaced = layout.spaced and (b'"cat": "kernel"' in data or b'Task Type"' not in data)
     done = 0
-    for match in WANTED.finditer(data):
+    for match in (_WANTED_SPACED if spaced else WANTED).finditer(data):
         at = match.start()
         begin = rfind(b"{", 0, at)
         if begin < done or data[at + 1] == _TASK_TYPE:
