@@ -285,3 +285,34 @@ async def test_a_stop_of_ours_is_no_oom_kill(box: Box) -> None:
     dmesg.chmod(0o755)
     assert (await jobs.stop(box.link, "box", 8)).exit_code == 137
     assert "oom-kill" not in box.said("stderr")
+
+
+async def test_a_user_whom_the_engine_refuses_works_by_become(box: Box, tmp_path: Path) -> None:
+    """As sudo does: another environment, and the engine lets only that one in. Start, follow, stop and removal."""
+    tools = tmp_path / "tools"
+    docker, sudo = tools / "docker", tools / "sudo"
+    refusal = "permission denied while trying to connect to the Docker daemon socket"
+    guard = f'[ -n "$BECAME" ] || {{ echo "{refusal}" >&2; exit 1; }}\n'
+    docker.write_text(docker.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\n{guard}"))
+    sudo.write_text(
+        '#!/bin/sh\n[ "$1" = -n ] || exit 1\nshift\n'
+        'exec env -i BECAME=1 PATH="$PATH" HOME="$HOME" FAKE_ENGINE="$FAKE_ENGINE" "$@"\n'
+    )
+    sudo.chmod(0o755)
+    (refused,) = await Docker().check(box.link, DEP)
+    assert (refused.status, "refuses this user" in refused.detail) == ("fail", True)
+    assert 'become = "sudo -n"' in refused.fix
+    node = box.link.node.model_copy(update={"become": "sudo -n"})
+    link = open_link(node)
+    try:
+        assert [v.status for v in await Docker().check(link, DEP)] == ["pass"]
+        root = Box(link, box.root, box.engine)
+        await root.start()
+        await root.up()
+        assert root.containers == [container_name("box")]
+        assert (await jobs.stop(link, "box", 8)).exit_code == 6
+        assert root.said() == EXPECTED + "last word\n"
+        assert root.containers == []
+    finally:
+        await jobs.stop(link, "box", 1)
+        await link.close()
