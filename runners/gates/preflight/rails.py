@@ -194,7 +194,8 @@ def inside(scope: Scope) -> Iterable[Verdict]:
         detail = f"the container lacks {lacking}: NCCL would fall to TCP; it has {listed(devices) or 'none'}"
         return [Verdict("rails_inside", "fail" if scope.spread else "warn", detail, fix)]
     if missing:
-        fix = "the image hides /sys/class/infiniband: run it with --network=host and without a private sysfs"
-        return [Verdict("rails_inside", "warn", f"not seen inside: {listed(missing)}; seen: {listed(hcas)}", fix)]
+        fix = "NCCL finds HCAs by /sys/class/infiniband: run it with --network=host and without a private sysfs"
+        detail = f"{listed(devices)} are inside, but no {listed(missing)} in its sysfs (seen: {listed(hcas) or 'none'})"
+        return [Verdict("rails_inside", "warn", detail, fix)]
     cm = "" if "/dev/infiniband/rdma_cm" in devices else "; no rdma_cm"
     return [Verdict("rails_inside", "pass", f"{listed(hcas)}; {listed(devices)}{cm}")]
