@@ -39,7 +39,7 @@ HANG_LOOK_S = 5.0
 class Progress:
     """The client's count of tokens and its clock when that last moved, for the watch on hangs."""
 
-    tokens: int | None = None
+    tokens: float | None = None
     since_ns: int = 0
 
 
@@ -242,11 +242,19 @@ class AttemptFlow:
 
     def _hangs(self, progress: Progress) -> bool:
         """Requests in flight and no token for the deployment's hang_timeout, by the client's own clock: a cut link or a
-        full disk of ours holds its ticks up, and hangs nothing."""
-        table = self.services.store.query(
-            "select in_flight, output_tokens, mono_ns from load_ticks "
-            f"where attempt_id = {literal(self.attempt.attempt_id)} order by mono_ns desc limit 1"
-        )
+        full disk of ours holds its ticks up, and hangs nothing. Tools tell nothing while they run: the engine does."""
+        if self.client.module is None:
+            seen = (
+                "select in_flight, output_tokens, mono_ns from load_ticks "
+                f"where attempt_id = {literal(self.attempt.attempt_id)} order by mono_ns desc limit 1"
+            )
+        else:
+            seen = f"""
+                select coalesce(sum(running), 0), sum(generation_tokens_total + prompt_tokens_total), max(wall_ns)
+                from (from engine_samples where life_id = {literal(self.handle.life.life_id)} and source = 'metrics'
+                      qualify row_number() over (partition by dp_rank order by wall_ns desc) = 1)
+            """
+        table = self.services.store.query(seen)
         in_flight, tokens, now_ns = table.rows[0] if table.rows else (0, None, 0)
         if not in_flight or tokens is None or tokens != progress.tokens:
             progress.tokens, progress.since_ns = tokens, now_ns

@@ -61,10 +61,12 @@ def _cache_share(store: Store, attempt: Attempt) -> float:
         f as (select coalesce(sum(prompt_tokens), 0) as known from requests
               where attempt_id = {literal(attempt.attempt_id)} and kind = 'filler' and phase = 'load'),
         s as (select coalesce(e.dp_rank, -1) as rank,
-                     max(prefix_hits_total) - min(prefix_hits_total) as hits,
-                     max(prefix_queries_total) - min(prefix_queries_total) as queries
+                     coalesce(max(prefix_hits_total) - min(prefix_hits_total),
+                              max(cached_tokens_total) - min(cached_tokens_total)) as hits,
+                     coalesce(max(prefix_queries_total) - min(prefix_queries_total),
+                              max(prompt_tokens_total) - min(prompt_tokens_total)) as queries
               from engine_samples e, w
-              where e.life_id = {literal(attempt.life_id)} and e.wall_ns between w.a and w.b
+              where coalesce(e.source, '') <> 'log' and e.life_id = {literal(attempt.life_id)} and e.wall_ns between w.a and w.b
               group by all)
         select (sum(hits) - any_value(known)) / nullif(sum(queries), 0) from s, f
         """
