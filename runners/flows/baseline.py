@@ -66,7 +66,8 @@ def _cache_share(store: Store, attempt: Attempt) -> float:
                      coalesce(max(prefix_queries_total) - min(prefix_queries_total),
                               max(prompt_tokens_total) - min(prompt_tokens_total)) as queries
               from engine_samples e, w
-              where coalesce(e.source, '') <> 'log' and e.life_id = {literal(attempt.life_id)} and e.wall_ns between w.a and w.b
+              where coalesce(e.source, '') <> 'log' and e.life_id = {literal(attempt.life_id)}
+                and e.wall_ns between w.a and w.b
               group by all)
         select (sum(hits) - any_value(known)) / nullif(sum(queries), 0) from s, f
         """
