@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from runners.flows.services import Services
-from runners.nodes.link import NodeError
+from runners.nodes.link import Link, NodeError
 from store.export.tree import write_tree
 from store.masking import mask_text
 from store.queries import literal
@@ -39,7 +41,15 @@ async def _fetch(services: Services, run: Run, job: Job, stream: str, target: Pa
     artifact = Artifact(run_id=run.run_id, path=path, kind=job.kind, node=job.node, source=f"{job.node}:{remote}")
     try:
         local.parent.mkdir(parents=True, exist_ok=True)
-        size = await (await services.cluster.link(job.node)).fetch(remote, local)
+        link = await services.cluster.link(job.node)
+        lost = await _rolled(link, remote)
+        if lost:
+            artifact = replace(
+                artifact, source=f"{artifact.source} from byte {lost}: what came before is in the store only"
+            )
+        size = await link.fetch(f"{remote}.kept" if lost else remote, local)
+        if lost:
+            await link.run(f"rm -f -- {shlex.quote(f'{remote}.kept')}")
     except (NodeError, OSError) as e:
         log.warning("%s not collected: %s", path, e)
         return artifact
@@ -59,6 +69,15 @@ async def _fetch(services: Services, run: Run, job: Job, stream: str, target: Pa
         size_bytes=local.stat().st_size,
         sha256=digest,
     )
+
+
+async def _rolled(link: Link, remote: str) -> int:
+    """How many bytes at its head a long stream has given back; the rest is then copied to `.kept`. Raises NodeError."""
+    name = shlex.quote(remote)
+    copy = f'tail -c +"$(($n + 1))" -- {name} >{name}.kept && echo "$n"'
+    done = await link.run(f"[ ! -s {name}.rolled ] || {{ read -r n <{name}.rolled && {copy}; }}", timeout=120)
+    word = done.stdout.decode(errors="replace").strip()
+    return int(word) if word.isdecimal() and len(word) < 19 else 0
 
 
 def _mask_file(path: Path) -> None:

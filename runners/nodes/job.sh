@@ -3,6 +3,7 @@
 #
 # A job's folder: cmd, job, pid, start (field 22 of /proc/PID/stat), boot_id, started (wall ns), expires (epoch s),
 # keeper (pid), files (names of its streams), stdout, stderr, and at the end rc and ended (wall ns), by rename.
+# A long stream loses its head once that is committed; STREAM.rolled says how many bytes. The rest keeps its place.
 # A job that makes something outside its session (a container) keeps a script `undo` there for as long as it exists.
 set -f
 
@@ -246,11 +247,22 @@ job_reap() { # ID...: folders of jobs that do not run
   job_status "$@"
 }
 
+keep=${TWINRAIL_KEEP_BYTES:-268435456} part=${TWINRAIL_PART_BYTES:-67108864}
+roll() { # JOB/STREAM COMMITTED: give the disk of what is committed back, but for the last $keep bytes, a part at a time
+  # A hole is punched, so that offsets go on counting from the job's start. Not every file system can: then nothing goes.
+  upto=$((($2 - keep) / part * part))
+  [ $upto -gt 0 ] || return 0
+  case $rolled in *" $1=$upto "*) return 0 ;; esac
+  rolled="$rolled$1=$upto "
+  fallocate -p -o 0 -l $upto -- "$1" 2>/dev/null && echo $upto >"$1.rolled"
+}
+
 job_tail() { # [PID TICKS of a server that this one replaces]: see runners/nodes/tail.py
   [ $# -lt 2 ] || ! alive "$1" "$2" || kill "$1" 2>/dev/null # it hangs on a connection that is gone
   stat_fields $$
   set -- $fields
   echo "hello $$ ${20}"
+  rolled=' '
   while read -r line; do
     set -- $line
     nonce=$1 paths= states=' ' sizes=' '
@@ -274,6 +286,7 @@ job_tail() { # [PID TICKS of a server that this one replaces]: see runners/nodes
       [ $length -le "$4" ] || length=$4
       echo "chunk $nonce $1 $2 $3 $length $size ${state%% *}"
       [ $length = 0 ] || { tail -c +$(($3 + 1)) -- "$1/$2" | head -c "$length"; echo; echo "done $nonce"; }
+      [ "$3" -le $keep ] || [ "$3" -gt $size ] || roll "$1/$2" "$3"
       shift 4
     done
     echo "end $nonce"

@@ -20,6 +20,7 @@ from runners.nodes.wire import printable, remote_failure
 JobState = Literal["starting", "running", "exited", "gone", "unknown"]
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 OWN_FILES = {"cmd", "job", "pid", "start", "boot_id", "started", "expires", "keeper", "files", "secrets"}
+OWN_FILES |= {"stdout.rolled", "stderr.rolled"}
 OWN_FILES |= {"rc", "rc.tmp", "ended", "ended.tmp", "killed", "why", "probe", "undo", "undo.log"}
 ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 KILL_S = 10  # s that the node itself allows for SIGKILL to work

@@ -8,6 +8,8 @@ new one goes on where the lost one stopped. Wire, see job_tail in job.sh:
           LENGTH raw bytes, newline, done NONCE            (only when LENGTH > 0)
           ...
           end NONCE
+
+OFFSET says that everything before it is committed: of a stream that has grown long the node may give that back.
 """
 
 from __future__ import annotations

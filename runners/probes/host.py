@@ -1,7 +1,7 @@
 """CPU, memory, load, netdevs and disk of a node from /proc (proc(5)), and the cost of this probe itself.
 
-One `head -v` reads all files: a tick forks head and sleep, every tenth also df on the job's own folder. Kernel netdev
-counters do not see RoCE; the rails probe reads the other door.
+One `head -v` reads all files: a tick forks head and sleep, every tenth reads vmstat too and asks df of the job's own
+folder. Kernel netdev counters do not see RoCE; the rails probe reads the other door.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ _SCRIPT: Final = r"""
 n=0
 while :; do
   frame host
-  head -v -n 8192 /proc/stat /proc/meminfo /proc/loadavg /proc/net/dev /proc/vmstat /proc/$$/stat 2>/dev/null
-  if [ $(( n % 10 )) -eq 0 ]; then printf '==> df <==\n'; timeout -k 1 5 df -Pk . 2>/dev/null; fi
+  head -v -n 8192 /proc/stat /proc/meminfo /proc/loadavg /proc/net/dev /proc/$$/stat 2>/dev/null
+  if [ $(( n % 10 )) -eq 0 ]; then
+    head -v -n 999 /proc/vmstat 2>/dev/null; printf '==> df <==\n'; timeout -k 1 5 df -Pk . 2>/dev/null
+  fi
   printf '#end\n'
   n=$(( n + 1 ))
   pause

@@ -78,7 +78,9 @@ _ROLES: Final = (
     ("router", re.compile(r"router|gateway|load_balanc")),
     (
         "front end",
-        re.compile(r"APIServer|ApiServer|api_server|launch_server|vllm ?serve|sglang ?serve|sglang::http|/sim-[0-9a-f]|sim\.py"),
+        re.compile(
+            r"A[Pp][Ii]Server|api_server|launch_server|(?:vllm|sglang) ?serve|sglang::http|/sim-[0-9a-f]|sim\.py"
+        ),
     ),
 )
 

@@ -301,3 +301,35 @@ async def test_a_closed_link_ends_the_tail(near: Link) -> None:
         assert [c async for c in tailer] == []
     with pytest.raises(NodeError):
         await near.run("true")
+
+
+async def test_a_long_stream_gives_its_committed_head_back_and_keeps_its_offsets(
+    near: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TWINRAIL_KEEP_BYTES", str(64 * KIB))
+    monkeypatch.setenv("TWINRAIL_PART_BYTES", str(64 * KIB))
+    started = await jobs.start(near, shell("r", "head -c 1000000 /dev/urandom; head -c 1000000 /dev/urandom"))
+    data = await collect(Tailer(near, chunk=100_000, poll_s=0.01), "r", most=90_000)
+    file = Path(started.folder or "") / "stdout"
+    assert len(data) == file.stat().st_size == 2_000_000
+    said = file.with_name("stdout.rolled")
+    if not said.exists():
+        pytest.skip("this file system cannot give the head of a file back")
+    gone = int(said.read_text())
+    assert gone % (64 * KIB) == 0
+    assert 1_700_000 < gone < 2_000_000
+    assert file.stat().st_blocks * 512 <= 2_000_000 - gone + 64 * KIB
+    assert file.read_bytes()[gone:] == data[gone:]  # what is not committed, and the last of what is, stays in its place
+    assert await collect(Tailer(near), "r", at=gone) == data[gone:]
+
+
+async def test_what_is_not_committed_is_never_given_back(near: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWINRAIL_KEEP_BYTES", "0")
+    monkeypatch.setenv("TWINRAIL_PART_BYTES", str(4 * KIB))
+    await jobs.start(near, shell("u", "head -c 300000 /dev/urandom"))
+    tailer = Tailer(near, poll_s=0.01)
+    tailer.follow("u", "stdout")
+    chunk = await first(tailer, lambda c: c.size == 300_000)
+    again = Tailer(near, poll_s=0.01)
+    again.follow("u", "stdout")
+    assert (await first(again, lambda c: c.size == 300_000)).data == chunk.data
