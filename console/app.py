@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import termios
@@ -18,6 +19,7 @@ from console.palette import ConsoleCommands
 from console.theme import THEMES
 from runners.session import Session
 from screens.base import Command, ConsoleScreen, Go
+from screens.control import control
 from screens.data import Place, View
 from screens.help import HelpScreen
 from screens.home import HomeScreen
@@ -47,6 +49,7 @@ SCREENS: tuple[type[ConsoleScreen], ...] = (
 )
 PLACES = tuple(Place(s.KEY, s.PLACE, s.ABOUT) for s in SCREENS)
 TERMINAL_CHECK_S = 2.0
+WATCHING_S = 20.0  # a screen that asks nothing for long is watched all the same: the owner stays for it
 
 
 class TwinrailApp(App[int]):
@@ -64,6 +67,7 @@ class TwinrailApp(App[int]):
         Binding("tab", "app.focus_next", "next panel"),
         Binding("shift+tab", "app.focus_previous", "panel before"),
         Binding("O", "new_owner", "start a new owner when the owner is gone"),
+        Binding("C", "control", "control the run that is on: pause, skip, retry, abort"),
         Binding("T", "theme", "other colours"),
         Binding("q,ctrl+c", "leave", "leave; the run goes on"),
     ]
@@ -85,6 +89,15 @@ class TwinrailApp(App[int]):
         for screen in SCREENS:
             self.install_screen(screen(self.view), screen.PLACE)
         self.push_screen("home")
+        self.set_interval(WATCHING_S, self._watch)
+
+    def _watch(self) -> None:
+        async def ask() -> None:
+            with contextlib.suppress(StoreError):  # the screen in front tells of a dead owner when it asks
+                await self.session.sql("SELECT 1")
+
+        if self.session.owner.alive:
+            self.run_worker(ask(), group="watch", exclusive=True)
 
     def _handle_signals(self) -> None:
         """TERM and HUP end the app in order: Textual leaves them alone, and the terminal would stay in raw mode."""
@@ -131,6 +144,10 @@ class TwinrailApp(App[int]):
         if isinstance(self.screen, ConsoleScreen) and self.view.places:
             self.push_screen(PlacesScreen(self.view.places, self.screen.PLACE), go)
 
+    def action_control(self) -> None:
+        if isinstance(self.screen, ConsoleScreen):
+            self.run_worker(control(self.screen), group="control", exclusive=True)
+
     def action_help(self) -> None:
         if isinstance(self.screen, ConsoleScreen):
             own = [b for b in self.BINDINGS if isinstance(b, Binding)]
@@ -170,6 +187,7 @@ class TwinrailApp(App[int]):
         for p in self.view.places:
             yield Command(f"go: {p.name}", f"{p.about}; also {p.key}", partial(self.action_go, p.name))
         yield Command("open a trace", "where the time goes; no node needed", self.action_open_trace)
+        yield Command("run: pause, skip, retry, abort", "of the run that is on; also C", self.action_control)
         yield Command("view: other colours", "dark, light, high contrast", self.action_theme)
         yield Command("help", "all keys of this screen", self.action_help)
         if not self.session.owner.alive:

@@ -44,7 +44,7 @@ class ProfileApp(TwinrailApp):
         own = [
             b
             for b in self.BINDINGS
-            if isinstance(b, Binding) and not b.action.startswith(("go(", "places", "new_owner"))
+            if isinstance(b, Binding) and not b.action.startswith(("go(", "places", "new_owner", "control"))
         ]
         self.push_screen(HelpScreen(own, self.profile))
 

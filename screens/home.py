@@ -13,13 +13,14 @@ from textual.containers import Horizontal, Vertical
 from screens.base import Command, ConsoleScreen, Go
 from screens.data import Row, View
 from screens.dialogs import Ask
+from screens.home_now import now_lines
 from screens.home_rows import (
     HomeView,
     case_rows,
     deployment_rows,
     node_rows,
     node_why,
-    now_lines,
+    progress_of,
     result_cell,
     run_columns,
 )
@@ -27,7 +28,7 @@ from screens.metrics import Metrics
 from screens.widgets.bars import Ends, TextPanel
 from screens.widgets.lamps import worded
 from screens.widgets.table import Column, Table
-from screens.widgets.text import clean, num
+from screens.widgets.text import Line, clean, num
 
 S = 1_000_000_000
 
@@ -111,10 +112,14 @@ class HomeScreen(ConsoleScreen):
             nodes=node_rows(config, await self.feed.rows("live_nodes", tables=("node_states", "clock_offsets"))),
             deployments=deployment_rows(config, [await self._with_result(d) for d in known]),
             cases=case_rows(config, history),
-            runs=tuple((await self.feed.rows("runs_list", tables=("runs", "attempts")))[:500]),
+            runs=tuple((await self.feed.rows("runs_list", tables=("runs", "attempts", "orders")))[:500]),
             history=tuple(history),
             now_ns=self.view.now(),
+            plans=progress_of(config, history),
         )
+
+    def _now(self, snap: HomeView) -> list[Line]:
+        return now_lines(snap, bool(self.view.session.config.nodes), self.view.session.owner.alive)
 
     async def _with_result(self, deployment: Row) -> Row:
         """The figures of a deployment's last finished attempt: of its steady window, else of all its requests."""
@@ -127,7 +132,7 @@ class HomeScreen(ConsoleScreen):
         return {**deployment, "result": None, "window": ""}
 
     def apply(self, snapshot: HomeView) -> None:
-        self.query_one("#now", TextPanel).show(tuple(now_lines(snapshot, bool(self.view.session.config.nodes))))
+        self.query_one("#now", TextPanel).show(tuple(self._now(snapshot)))
         self.query_one("#nodes", Table).show(list(snapshot.nodes))
         self.query_one("#deployments", Table).show(list(snapshot.deployments))
         self.query_one("#cases", Table).show(list(snapshot.cases))
@@ -138,7 +143,7 @@ class HomeScreen(ConsoleScreen):
         nodes = max(len(snap.nodes), 1) if snap else 1
         deployments = max(len(snap.deployments), 1) if snap else 1
         cases = max(len(snap.cases), 1) if snap else 1
-        now = 1 + (len(now_lines(snap, bool(self.view.session.config.nodes))) if snap else 1)
+        now = 1 + (len(self._now(snap)) if snap else 1)
         narrow = width < 110
         for ident in ("#home-upper", "#home-left"):
             self.query_one(ident).set_class(narrow, "-stacked")

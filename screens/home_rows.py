@@ -1,4 +1,4 @@
-"""What home lists, made from the configuration and the store: nodes, deployments, cases, runs, and the next step."""
+"""What home lists, made from the configuration and the store: nodes, deployments, cases, runs, how far plans are."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from runners.spec import Inventory
+from runners.spec import Case, ConfigError, Inventory
 from screens.data import Row
 from screens.widgets.lamps import lamp, worded
 from screens.widgets.table import Column
-from screens.widgets.text import NONE, Line, Span, ago, clean, line, milli, num, stamp
+from screens.widgets.text import NONE, Span, ago, clean, milli, num, stamp
 
 S = 1_000_000_000
+BUILT_IN = "first-round"
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,43 @@ class HomeView:
     runs: tuple[Row, ...]
     history: tuple[Row, ...]
     now_ns: int
+    plans: tuple[Progress, ...] = ()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a plan is on its deployment: cases with a measured attempt, of how many; the first one without."""
+
+    plan: str
+    deployment: str
+    measured: int
+    cases: int
+    next_case: str | None
+
+
+MEASURED = frozenset({"OK", "TTFT_SLO_EXCEEDED", "TPOT_SLO_EXCEEDED", "SLO_EXCEEDED"})  # carried through
+
+
+def progress_of(config: Inventory, history: Iterable[Row]) -> tuple[Progress, ...]:
+    """Of every plan whose deployment is known, the operator's own first."""
+    done = {(h["deployment"], h["case_name"]) for h in history if h["last_outcome"] in MEASURED}
+    found = []
+    for p in sorted(config.plans.values(), key=lambda p: p.name == BUILT_IN):
+        dep = p.deployment or (next(iter(config.deployments)) if len(config.deployments) == 1 else None)
+        labels = [c.label for name in p.cases for c in known_cases(config, name)]
+        if dep is None or not labels:
+            continue
+        open_ = [label for label in labels if (dep, label) not in done]
+        found.append(Progress(p.name, dep, len(labels) - len(open_), len(labels), open_[0] if open_ else None))
+    return tuple(found)
+
+
+def known_cases(config: Inventory, name: str) -> list[Case]:
+    """Cases of a name; none for a name that is wrong, which the plan screen tells."""
+    try:
+        return config.case(name)
+    except ConfigError:
+        return []
 
 
 def case_rows(config: Inventory, history: Iterable[Row]) -> tuple[Row, ...]:
@@ -35,7 +73,12 @@ def case_rows(config: Inventory, history: Iterable[Row]) -> tuple[Row, ...]:
         if key not in last or (h["last_ended_wall_ns"] or 0) > (last[key]["last_ended_wall_ns"] or 0):
             last[key] = h
     rows: list[Row] = [
-        {"name": p.name, "kind": "plan", "what": f"{len(p.cases)} cases x {p.repeats} on {p.deployment}", "last": None}
+        {
+            "name": p.name,
+            "kind": "plan",
+            "what": f"{len(p.cases)} cases x {p.repeats}" + (f" on {p.deployment}" if p.deployment else ""),
+            "last": None,
+        }
         for p in config.plans.values()
     ]
     for group in config.cases.values():
@@ -121,6 +164,8 @@ def node_why(r: Row) -> Span:
         return f"{rtt}{clock}  {clean(r['detail'] or '', 100)}".strip(), "dim"
     if r["state"] is None:
         return "not asked yet: check or a run connects", "dim"
+    if r["state"] == "closed":
+        return "not connected: nothing of ours needs it now; check or a run connects", "dim"
     return clean(r["detail"] or "", 200), "warn"
 
 
@@ -141,76 +186,3 @@ def run_columns(now: Any) -> tuple[Column, ...]:
 def _attempts(r: Row) -> Span:
     bad = r["attempts_not_ok"]
     return f"{r['attempts_done']}/{r['attempts']}" + (f" ✖{bad}" if bad else ""), "warn" if bad else ""
-
-
-def now_lines(snap: HomeView, configured: bool) -> list[Line]:
-    """What is running or was last, and the next step."""
-    if not configured and not snap.runs:
-        return [
-            line(
-                ("twinrail demo          ", "strong"),
-                ("two simulated nodes, a run to watch, nothing to install", "dim"),
-            ),
-            line(
-                ("twinrail init          ", "strong"), ("a few questions, then your own nodes in twinrail.toml", "dim")
-            ),
-            line(
-                ("twinrail analyze FILE  ", "strong"),
-                ("where the time goes in a torch or nsys trace, no node needed", "dim"),
-            ),
-        ]
-    running = [r for r in snap.runs if r["state"] == "running"]
-    lines = [
-        line(
-            ("● ", "accent"),
-            (clean(r["run_id"], 60), "strong"),
-            f"  {clean(r['plan'] or r['kind'], 30)} on {clean(r['deployment'] or NONE, 40)}  ",
-            (f"{r['attempts_done']} of {r['attempts']} attempts done, ", "dim"),
-            (ago((snap.now_ns - r["created_wall_ns"]) / S), "dim"),
-            ("   2 shows it live", "accent"),
-        )
-        for r in running[:2]
-    ]
-    if not running and snap.runs:
-        r = snap.runs[0]
-        lines.append(
-            line(
-                ("nothing runs. last: ", "dim"),
-                clean(r["run_id"], 60),
-                " ",
-                worded(r["outcome"] or r["state"]),
-                (f"  {ago((snap.now_ns - r['created_wall_ns']) / S)} ago", "dim"),
-            )
-        )
-    lines.append(line(("next: ", "dim"), *next_step(snap)))
-    return lines
-
-
-def next_step(snap: HomeView) -> list[Span]:
-    """The one thing to do now."""
-    for n in snap.nodes:
-        name = clean(n["node"], 40)
-        if n["state"] == "hostkey":
-            return [(f"{name}: its host key is not known or has changed; `twinrail trust {name}` shows it", "warn")]
-        if n["state"] == "auth_needed":
-            return [
-                (
-                    f"{name} refuses the login: load the key into the agent or set key = in [[nodes]], then check",
-                    "warn",
-                )
-            ]
-        if n["state"] in ("lost", "gone"):
-            return [
-                (
-                    f"{name} is {n['state']}; its jobs go on and are caught up when it is back. check says more",
-                    "warn",
-                )
-            ]
-    bad = next((r for r in snap.runs[:1] if r["state"] == "done" and r["outcome"] not in (None, "OK")), None)
-    if bad:
-        return [(f"look at {clean(bad['run_id'], 60)}: g r shows its attempts and commands", "")]
-    if any(r["state"] == "running" for r in snap.runs):
-        return [("watch it: 2", "")]
-    if not snap.runs:
-        return [("`twinrail check`, then choose a plan or a case here and press enter", "")]
-    return [("choose a plan or a case and press enter", "")]

@@ -50,11 +50,7 @@ def duration(plan: Row) -> list[Line]:
         else f"{known} by earlier ones, budgets for the rest"
     )
     starts = plan["server_starts"]
-    each = (
-        f"up to {span_s(plan['ready_timeout_s'])}"
-        if plan["start_s"] is None
-        else f"about {span_s(plan['start_s'])} by earlier ones"
-    )
+    each = f"up to {span_s(plan['ready_timeout_s'])}" if plan["start_s"] is None else f"about {span_s(plan['start_s'])}"
     lines = [
         line(
             ("time      ", "dim"),
