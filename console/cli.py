@@ -182,6 +182,47 @@ def search(
 
 
 @app.command()
+def ab(
+    a: Annotated[str, typer.Argument(metavar="A", help="run, runs with commas, or a run of `ab --run` alone")],
+    b: Annotated[str | None, typer.Argument(metavar="B")] = None,
+    measure: Annotated[
+        bool, typer.Option("--run", help="measure first: A and B are deployments, or values of --vary")
+    ] = False,
+    case: Annotated[list[str] | None, typer.Option(help="with --run: what to measure, may come often")] = None,
+    vary: Annotated[str | None, typer.Option(help="with --run: flags.--X, env.X, case.X ...")] = None,
+    deployment: Annotated[str | None, typer.Option("--deployment", "-d")] = None,
+    blocks: Annotated[int, typer.Option(min=1, max=400, help="A and B each so often, turned round each time")] = 6,
+    change: Annotated[list[str] | None, typer.Option(help="what is meant to differ, may come often, * allowed")] = None,
+    primary: Annotated[str | None, typer.Option(help="the metric that decides, e.g. tpot_ms_p95")] = None,
+    margin: Annotated[float | None, typer.Option(help="percent that still count as no change; default 3")] = None,
+    noise: Annotated[float | None, typer.Option(help="declared CV of one measurement in percent")] = None,
+    config: Config = None,
+    demo: Demo = False,
+    as_json: AsJson = False,
+    foreground: Foreground = False,
+    keep: Annotated[bool, typer.Option(help="leave the server up afterwards")] = False,
+    why: Annotated[str | None, typer.Option(help="why it should matter now")] = None,
+    expects: Annotated[str | None, typer.Option(help="the effect that is expected")] = None,
+    gate_override: Annotated[
+        str | None, typer.Option(help="pass a refusing RDMA gate, with the reason in words")
+    ] = None,
+) -> None:
+    """Compare A with B: verdict, interval, what changed. --run measures A B, B A, A B ... first."""
+    from console.verbs.ab import AbRequest, Judging, compare_runs, run_ab
+
+    judging = Judging(primary, change or [], margin and margin / 100, noise and noise / 100)
+    place = Place(config, demo)
+    if not measure:
+        if case or vary or deployment:
+            raise typer.BadParameter("--case, --vary and --deployment go with --run")
+        _leave(compare_runs(place, a, b, judging, as_json=as_json))
+    if b is None or not case:
+        raise typer.BadParameter("--run needs A, B and at least one --case")
+    request = AbRequest(a, b, case, vary, deployment, blocks, keep, why, None, expects, gate_override)
+    _leave(run_ab(place, request, judging, as_json=as_json, foreground=foreground))
+
+
+@app.command()
 def resume(
     run_id: Annotated[str | None, typer.Argument(help="default: every unfinished run")] = None,
     config: Config = None,

@@ -70,6 +70,26 @@ class ContinueSearch(_Order):
     keep: bool = False
 
 
+class StartAb(_Order):
+    """Two deployments, or two values of one variable on one deployment, in blocks."""
+
+    kind: Literal["start_ab"]
+    what: Annotated[list[ShortName], Field(min_length=1, max_length=20)]
+    a: Annotated[str, Field(min_length=1, max_length=200)]
+    b: Annotated[str, Field(min_length=1, max_length=200)]
+    vary_one: Annotated[str, Field(max_length=200)] | None = None  # flags.--X, env.X, case.X ... (flows/variants.py)
+    deployment: ShortName | None = None
+    blocks: Annotated[int, Field(ge=1, le=400)] = 6
+    primary: ShortName | None = None
+    margin: Annotated[float, Field(gt=0, lt=1)] | None = None
+    declared: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=50)] = []
+    keep: bool = False
+    why: Words | None = None
+    changes: Words | None = None
+    expects: Words | None = None
+    gate_override: Words | None = None
+
+
 class StopRun(_Order):
     kind: Literal["stop_run"]
     run_id: RunId
@@ -145,6 +165,7 @@ AnyOrder = (
     StartRun
     | StartSearch
     | ContinueSearch
+    | StartAb
     | StopRun
     | PauseRun
     | SkipAttempt

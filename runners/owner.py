@@ -22,7 +22,7 @@ import orjson
 from runners import orders
 from runners.cluster import Cluster
 from runners.engines import ENGINES
-from runners.flows.asked import discipline, search_asked, work_asked
+from runners.flows.asked import ab_asked, discipline, search_asked, work_asked
 from runners.flows.life import LifeFailedError, Lives
 from runners.flows.run_case import RunFlow
 from runners.flows.search import SearchFlow, continued, options_of
@@ -45,7 +45,12 @@ log = logging.getLogger("twinrail.owner")
 
 STORE_RETRY_S = 10.0
 LABEL_CHARS = 24  # of a run's id: with the longest node name behind it, it still has to be the name of a job
-FLOWS: dict[str, type[RunFlow]] = {"run": RunFlow, "search": SearchFlow, "watch": WatchFlow}  # by Run.kind
+FLOWS: dict[str, type[RunFlow]] = {
+    "run": RunFlow,
+    "ab": RunFlow,
+    "search": SearchFlow,
+    "watch": WatchFlow,
+}  # by Run.kind
 CRASHED_FLOW = "an error of twinrail itself ended this; see owner.log"
 
 
@@ -161,6 +166,9 @@ class Owner:
             case orders.ContinueSearch():
                 await self._reload()
                 return await self._continue_search(order)
+            case orders.StartAb():
+                await self._reload()
+                return await self._start_ab(order)
             case orders.StopRun():
                 await self._stop_run(order.run_id)
             case orders.PauseRun() | orders.SkipAttempt() | orders.RetryAttempt():
@@ -231,6 +239,15 @@ class Owner:
         self._begin(run, dep)
         return {"ok": True, "run_id": run.run_id}
 
+    async def _start_ab(self, order: orders.StartAb) -> dict[str, Any]:
+        work, options = ab_asked(self.inventory, order)
+        dep = self.inventory.deployment(work.deployment)
+        run = self._new_run("ab", order, ["ab", *order.what], dep, options)
+        attempts = work.attempts(run.run_id)
+        await self.store.commit([run, *attempts])
+        self._begin(run, dep)
+        return {"ok": True, "run_id": run.run_id, "attempts": len(attempts)}
+
     async def _continue_search(self, order: orders.ContinueSearch) -> dict[str, Any]:
         rows = self.store.query(f"from runs where run_id = {literal(order.run_id)} and kind = 'search'").dicts()
         if not rows or rows[0]["state"] != "done":
@@ -292,7 +309,7 @@ class Owner:
     def _new_run(
         self,
         kind: str,
-        order: orders.StartRun | orders.StartSearch,
+        order: orders.StartRun | orders.StartSearch | orders.StartAb,
         what: list[str],
         dep: Deployment,
         options: dict[str, Any],

@@ -115,6 +115,15 @@ class Session:
         """Start a new owner after the old one died; it resumes what was unfinished. Raises StoreError."""
         raise StoreError("this session reads the store without an owner; start the console again")
 
+    async def compare(self, a: list[str], b: list[str], **asked: Any) -> dict[str, Any]:
+        """The comparison of two sets of runs, or of the two sides of one run of `ab --run` when `b` is empty.
+
+        `asked`: as of store/analysis/ab/comparison.compare; None is left to what the run says. Raises StoreError.
+        """
+        from store.analysis.ab.chosen import compare_chosen
+
+        return await asyncio.to_thread(compare_chosen, self._reader, a, b, asked)
+
     async def document(self, run_id: str) -> dict[str, Any]:
         """The JSON document of a run, as `show --json` prints it. Raises StoreError for an unknown run."""
         from store.export.document import run_document

@@ -137,7 +137,8 @@ async def follow(session: Session, run_id: str, *, as_json: bool, kind: str = "r
         return INFRASTRUCTURE
 
 
-async def _follow(session: Session, run_id: str, *, as_json: bool) -> int:
+async def follow_to_end(session: Session, run_id: str) -> None:
+    """Say progress until the run is done. Raises OwnerGone."""
     with interrupts(f"`twinrail resume {run_id}` follows it again") as presses:
         said = ""
         stopping = False
@@ -157,6 +158,10 @@ async def _follow(session: Session, run_id: str, *, as_json: bool) -> int:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_S):
                     await (asyncio.sleep(POLL_S) if stopping else presses.wait())
+
+
+async def _follow(session: Session, run_id: str, *, as_json: bool) -> int:
+    await follow_to_end(session, run_id)
     document = await session.document(run_id)
     if as_json:
         out_json(document)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runners import orders
+from runners.flows.ab import ab_work, sides_of
 from runners.flows.order_of_work import search_of
 from runners.flows.vary import varied, varied_case
 from runners.flows.work import Work, work_of
@@ -29,7 +30,17 @@ def search_asked(inventory: Inventory, order: orders.StartSearch) -> tuple[Case,
     return varied_case(inventory, case, order.vary), search
 
 
-def discipline(order: orders.StartRun | orders.StartSearch) -> dict[str, Any]:
+def ab_asked(inventory: Inventory, order: orders.StartAb) -> tuple[Work, dict[str, Any]]:
+    """The attempts of a comparison, and what the run's row keeps of it. Raises ConfigError."""
+    asked = order.model_dump(include={"what", "a", "b", "deployment", "blocks"})
+    work = ab_work(inventory, **asked, vary=order.vary_one)
+    judging = order.model_dump(include={"primary", "margin"}, exclude_none=True)
+    declared = order.declared or ([order.vary_one] if order.vary_one else [])
+    return work, {**work.options(), "ab": {**sides_of(work), **judging, "declared": declared}}
+
+
+def discipline(order: orders.StartRun | orders.StartSearch | orders.StartAb) -> dict[str, Any]:
     """What the run's row keeps of how and why it was started, beside its `why`."""
-    said = {"changes": order.changes, "expects": order.expects, "vary": order.vary and order.vary.said()}
+    vary = None if isinstance(order, orders.StartAb) else order.vary
+    said = {"changes": order.changes, "expects": order.expects, "vary": vary and vary.said()}
     return {k: v for k, v in said.items() if v} | {"keep": order.keep, "gate_override": order.gate_override}

@@ -54,6 +54,7 @@ class RunFlow:
         self.max_repeats: int | None = options.get("max_repeats")
         self.cool_down: float | None = options.get("cool_down")
         self.budget: float | None = options.get("budget")
+        self.fresh = bool(options.get("fresh"))
         self.cancel = asyncio.Event()
         self.wishes = Wishes(services.store, run.run_id)
         self.deps = self._deployments()
@@ -252,8 +253,10 @@ class RunFlow:
         """A ready server, its probes followed, its gate passed. One that has just served well is not asked again."""
         proven, dep = self._proven, deployment_of(self.services.inventory, attempt, self.dep)
         alive = proven is not None and self.lives.handles.get(dep.name) is proven and not proven.trouble()
-        if proven is not None and alive and proven.dep == dep:
+        if proven is not None and alive and proven.dep == dep and not (self.fresh and self._spent(proven, attempt)):
             return proven
+        if self.fresh and (spent := self.lives.handles.get(dep.name)) is not None and self._spent(spent, attempt):
+            await self.lives.stop(spent, "OK", "each block has a server life of its own")
         for other in self.deps:
             if other.name != dep.name:
                 await self.lives.stop_deployment(other, f"{dep.name} has its turn", of_run=self.row.run_id)
@@ -265,13 +268,21 @@ class RunFlow:
             start_wall_ns=begun,
             end_wall_ns=time.time_ns(),
         )
-        await self.services.store.commit([launch])
+        described = manifest.asked(self.row.run_id, dep, handle.nodes) if attempt.variant else []
+        await self.services.store.commit([launch, *(replace(v, life_id=handle.life.life_id) for v in described)])
         await self.telemetry.follow_server(handle)
         refused = await gate.check_gate(self.services, handle, self.row.run_id, self.gate_override)
         if refused:
             await self.lives.stop(handle, "GATE_FAILED", refused)
             raise LifeFailedError([Reason("GATE_FAILED", refused)])
         return handle
+
+    def _spent(self, handle: LifeHandle, attempt: Attempt) -> bool:
+        """Whether this server life has served another repeat or another variant."""
+        rows = self.services.store.query(
+            f"select repeat, variant from attempts where life_id = {literal(handle.life.life_id)} and state = 'done'"
+        ).rows
+        return any((repeat, variant) != (attempt.repeat, attempt.variant) for repeat, variant in rows)
 
     async def _fitted(self, attempt: Attempt, handle: LifeHandle) -> Attempt:
         """The attempt as this server can hold it: a shorter prompt where the case allows one, said in the notes."""

@@ -1,9 +1,9 @@
 """One thing changed at a time: a deployment or case with one flag, variable or field set to another value.
 
-    flags.--chunked-prefill-size   a flag of the server: true is the bare flag, false leaves it out
-    env.NAME                       a variable of the server's environment: false takes it out
-    topology.tp, cpus, image ...   another field of the deployment
-    case.prefix_share, case.isl    a field of the case: the server need not start again
+flags.--chunked-prefill-size   a flag of the server: true is the bare flag, false leaves it out
+env.NAME                       a variable of the server's environment: false takes it out
+topology.tp, cpus, image ...   another field of the deployment
+case.prefix_share, case.isl    a field of the case: the server need not start again
 """
 
 from __future__ import annotations

@@ -35,23 +35,29 @@ class Work:
     most: int | None = None
     cool_down: float | None = None
     budget: float | None = None
+    fresh: bool = False  # a server life of its own for each repeat of each variant
 
     def options(self) -> dict[str, Any]:
         """What the run's row keeps."""
         said = {"repeats": self.repeats, "order": self.order, "max_repeats": self.most}
-        return said | {k: v for k in ("cool_down", "budget") if (v := getattr(self, k)) is not None}
+        return said | {k: v for k in ("cool_down", "budget", "fresh") if (v := getattr(self, k))}
 
     def attempts(self, run_id: str) -> list[Attempt]:
-        """Planned attempts. Interleaved: every leg once, then again; blocked: all repeats of a leg together.
+        """Planned attempts. Interleaved: every leg once, then again; mirrored: the same, every second time the second
+        half before the first; blocked: all repeats of a leg together.
 
         Each has its own seed (drawn from the case's seed when it has one), so that no prompt comes twice and a repeat
         cannot be answered from the prefix cache.
         """
         rounds = range(1, self.repeats + 1)
+        half = len(self.legs) // 2
+        turned = (*self.legs[half:], *self.legs[:half])
         pairs = (
-            [(leg, r) for r, leg in itertools.product(rounds, self.legs)]
-            if self.order == "interleaved"
-            else list(itertools.product(self.legs, rounds))
+            list(itertools.product(self.legs, rounds))
+            if self.order == "blocked"
+            else [
+                (leg, r) for r in rounds for leg in (turned if self.order == "mirrored" and r % 2 == 0 else self.legs)
+            ]
         )
         out = []
         for n, (leg, repeat) in enumerate(pairs, 1):
