@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from textual.app import App
+
 from runners.session import OwnerState, Session
 from runners.spec import Inventory
 from store.database import Store
+from store.errors import StoreError
 
 
 class StoreSession(Session):
-    """Orders are kept in `orders` and answered with `answer`; a dead owner comes back with `start_owner`."""
+    """Orders are kept in `orders` and answered with `answer`, or refused with `refusal`; a dead owner comes back with
+    `start_owner`."""
 
     def __init__(self, store: Store, config: Inventory, *, simulated: bool = True) -> None:
         super().__init__(config, store, owner=OwnerState(True))
@@ -18,6 +22,7 @@ class StoreSession(Session):
         self.who = "operator"
         self.orders: list[tuple[str, dict[str, Any]]] = []
         self.answer: dict[str, Any] = {"ok": True}
+        self.refusal: str | None = None
         self._simulated = simulated
 
     @property
@@ -26,7 +31,16 @@ class StoreSession(Session):
 
     async def order(self, kind: str, **params: Any) -> dict[str, Any]:
         self.orders.append((kind, params))
+        if self.refusal is not None:
+            raise StoreError(f"the owner refused: {self.refusal}")
         return self.answer
 
     async def start_owner(self) -> None:
         self.owner.alive, self.owner.detail = True, ""
+
+
+def session_of(app: App[Any]) -> StoreSession:
+    """The session of an app that was opened over a scene."""
+    session = getattr(app, "session", None)
+    assert isinstance(session, StoreSession)
+    return session

@@ -14,8 +14,8 @@ from textual.widgets import Input
 from screens.widgets.logview import BUFFER, LogView
 from store.records import LogLine
 from tests.screens.conftest import OpenApp, goto, settled
+from tests.screens.fake_session import session_of
 from tests.screens.samples import NOW, OFFSETS, RUN, S
-from tests.screens.test_keys import session_of
 from tests.screens.test_widgets import Stage
 
 MIDDLE = (120, 40)

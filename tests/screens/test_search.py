@@ -19,9 +19,9 @@ from screens.widgets.frontier import Cloud, Frontier, Spot
 from screens.widgets.table import Table
 from screens.widgets.text import milli, num
 from tests.screens.conftest import OpenApp, goto, settled
+from tests.screens.fake_session import session_of
 from tests.screens.search_scene import CLIMB, FINISHED, SEARCH, STOP
 from tests.screens.test_figures import change, raw
-from tests.screens.test_keys import session_of
 from tests.screens.test_widgets import Stage
 
 KEY = SearchScreen.KEY
