@@ -68,14 +68,19 @@ class AlertWatch:
         t0 = max(since, now - LONGEST_S * 10**9)
         reach = {r["node"]: r["at_ns"] for r in store.query(call("alert_reach", run_id, t0, **_typed(clocks))).dicts()}
         t1 = max([now, *reach.values()])
-        told = [(rule, self._rows(rule, t0, t1, clocks)) for rule in RULES]
+        told = [(rule, said) for rule in RULES if (said := self._rows(rule, t0, t1, clocks)) is not None]
         self._judged.update(reach)
         return judge(run_id, self._known, told, {**self._judged, **reach}, self._attempts(shift.get("", 0)))
 
-    def _rows(self, rule: Rule, t0: int, t1: int, clocks: dict[str, list[str] | list[int]]) -> list[Row]:
+    def _rows(self, rule: Rule, t0: int, t1: int, clocks: dict[str, list[str] | list[int]]) -> list[Row] | None:
+        """None when the query failed: a defect of one rule must not cost the others, or the run."""
         more = {"rails": self.rails} if rule.takes_rails and self.rails else {}
-        table = self.services.store.query(call(f"alert_{rule.name}", self.run_id, t0, t1, **_typed(clocks), **more))
-        return list(table.dicts())
+        asked = call(f"alert_{rule.name}", self.run_id, t0, t1, **_typed(clocks), **more)
+        try:
+            return list(self.services.store.query(asked).dicts())
+        except StoreError as e:
+            log.warning("%s: %s not judged: %s", self.run_id, rule.name, e)
+            return None
 
     def _attempts(self, owner_shift: int) -> list[Span]:
         rows = self.services.store.query(

@@ -106,7 +106,7 @@ class Telemetry:
         services.ingest.follow(link, job)
 
     async def judge_last(self) -> None:
-        """The alerts of the figures that came last. Raises StoreError."""
+        """The alerts of the figures that came last. Raises StoreError when findings cannot be written."""
         await self.alerts.look()
 
     async def stop(self) -> None:

@@ -10,4 +10,4 @@ WITH s AS (
   SELECT node, dp_rank, max(at_ns) FILTER (WHERE moved) AS first_ns, max(at_ns) AS last_ns, arg_max(running, at_ns) AS running FROM step GROUP BY node, dp_rank
 )
 SELECT node, 'engine' || coalesce(' DP ' || dp_rank, '') AS subject, first_ns, last_ns, 1 AS n, running, (last_ns - first_ns) / 1e9 AS still_s
-FROM engine WHERE last_ns - first_ns >= still_for_s * 1000000000 AND running > 0 ORDER BY node, subject
+FROM engine WHERE last_ns - first_ns >= still_for_s * 1000000000::BIGINT AND running > 0 ORDER BY node, subject

@@ -1,10 +1,10 @@
 -- alert_throttle(run, t0, t1, names := []::VARCHAR[], shifts := []::BIGINT[]): GPUs held back in a window of the run's clock: for heat or by a brake, or by their power cap to clocks below the others'
 -- names, shifts: nodes whose clock is not the run's, and by how many ns it is ahead (live_clock says)
 WITH s AS (
-  SELECT node, gpu, wall_ns - coalesce(shifts[list_position(names, node)], 0) AS at_ns, string_split(throttle, ',') AS why, throttle, sm_mhz, temp_c, power_w
+  SELECT node, gpu, wall_ns - coalesce(shifts[list_position(names, node)], 0) AS at_ns, string_split(throttle, ',') AS why, throttle, sm_mhz, temp_c, util_pct
   FROM gpu_samples WHERE run_id = run AND throttle IS NOT NULL AND wall_ns BETWEEN t0 + least(0, list_min(shifts)) AND t1 + greatest(0, list_max(shifts))
 ), free AS (
-  SELECT median(sm_mhz) AS mhz FROM s WHERE throttle = ''
+  SELECT median(sm_mhz) AS mhz FROM s WHERE throttle = '' AND util_pct > 5
 ), bad AS (
   SELECT s.*, free.mhz AS free_mhz,
          list_has_any(why, ['hw_slowdown', 'sw_thermal_slowdown', 'hw_thermal_slowdown', 'hw_power_brake_slowdown', 'throttled'])
