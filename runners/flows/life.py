@@ -10,21 +10,24 @@ from dataclasses import dataclass, field, replace
 
 from runners.engines import ENGINES
 from runners.engines.base import RankCommand
+from runners.flows import identity, startup
 from runners.flows.manifest import flatten
 from runners.flows.outcome import Reason, decide
 from runners.flows.services import Services
 from runners.flows.sweep import stop_jobs
 from runners.ingest import ENDED, Feed
-from runners.launchers.ranks import mark_of, rank_commands, start_ranks
+from runners.launchers.ranks import mark_of, rank_commands, server_job_id, start_ranks
 from runners.nodes.link import NodeError
 from runners.spec import Deployment, Node
 from store.masking import mask_text
-from store.queries import literal
+from store.queries import call, literal
 from store.records import Life, Variable
 
 ASK_EVERY_S = 1.0
 EXTERNAL_READY_S = 30.0
 LAST_WORDS_S = 5.0
+# Nothing of somebody else's is ended by us.
+CLEARED = "end it (`twinrail check` and `ss -ltnp` there name it) or choose another port"
 # What a fatal log event means for the attempt (names: `twinrail read --kinds`); any other is an engine crash.
 FATAL_OUTCOME = {"oom": "OOM", **dict.fromkeys(("engine_start_failed", "port_in_use", "start_refused"), "START_FAILED")}
 
@@ -258,13 +261,15 @@ class Lives:
                     raise
                 answer = {"ok": False, "detail": str(e)}
             if answer.get("ok"):
+                if who := await self.stranger(handle):
+                    raise LifeFailedError([Reason("START_FAILED", who)])
                 handle.model = str(answer.get("model") or model)
                 break
             said = str(answer.get("detail") or said)
             if time.monotonic() > deadline:
-                raise LifeFailedError(
-                    [Reason("START_FAILED", f"no token within {limit:.0f} s; the last answer was: {said}")]
-                )
+                stands = "" if handle.life.external else f"{await self._standstill(handle)}; "
+                why = f"no token within {limit:.0f} s; {stands}the last answer was: {said}"
+                raise LifeFailedError([Reason("START_FAILED", why)])
             await self._pause(ASK_EVERY_S)
         if handle.life.state != "ready":
             handle.life = replace(handle.life, state="ready", ready_wall_ns=time.time_ns())
@@ -307,17 +312,34 @@ class Lives:
             return []
         return flatten("server", answer.get("json"), handle.life, handle.nodes[0].name) if answer.get("ok") else []
 
+    async def stranger(self, handle: LifeHandle) -> str | None:
+        """Why the server that answers is none of ours, by the process or container behind the port; None when it is.
+
+        Raises NodeError.
+        """
+        if handle.life.external or not handle.commands:
+            return None
+        first = handle.nodes[0].name
+        link = await self.services.cluster.link(first)
+        who = await identity.stranger(link, handle.dep, server_job_id(handle.life.life_id, 0))
+        if who is None:
+            return None
+        return f"port {handle.dep.port} on {first} is held by a server that is not ours: {who}; {CLEARED}"
+
+    async def _standstill(self, handle: LifeHandle) -> str:
+        """Which stage and which ranks the start waits for."""
+        query = call("startup_ranks", handle.life.life_id)
+        rows = await asyncio.to_thread(lambda: self.services.store.query(query).dicts())
+        return startup.hanging(rows, [n.name for n in handle.nodes], handle.dep.topology.ranks)
+
     async def _port_free(self, handle: LifeHandle) -> None:
         """A server that already listens there would answer in place of ours: refuse to start beside it."""
         if handle.life.external:
             return
-        port = f"{handle.dep.port:04X}"
-        link = await self.services.cluster.link(handle.nodes[0].name)
-        done = await link.run(f"cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -i ':{port} [0-9A-F]*:0000 0A'")
-        if done.exit_code == 0:
-            detail = (
-                f"port {handle.dep.port} on {handle.nodes[0].name} is held by a server that is not ours; stop it "
-                "(`ss -ltnp` names it) or choose another port"
-            )
+        first = handle.nodes[0].name
+        found = await identity.listener(await self.services.cluster.link(first), handle.dep, None)
+        if found.listens:
+            who = found.strangers(None)
+            detail = f"port {handle.dep.port} on {first} is held by a server that is not ours: {who}; {CLEARED}"
             await self.stop(handle, "START_FAILED", detail)
             raise LifeFailedError([Reason("START_FAILED", detail)])
