@@ -6,10 +6,13 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from console.verbs import DONE, USAGE, Place, number, out, out_json, print_table, run_async, say_error
+from store.export.hardware import hardware_lines
 
 if TYPE_CHECKING:
     from runners.spec import Inventory
     from store.database import Table
+
+MOST_IN_FULL = 6  # attempts of a run whose use of the hardware is printed too; --json has it of all
 
 
 def _ago(wall_ns: int | None) -> str:
@@ -119,6 +122,8 @@ def print_document(document: dict[str, Any]) -> None:
                 out(f"{case['case']} repeat {a['attempt']}: {a['detail']}")
             if a["flags"]:
                 out(f"{case['case']} repeat {a['attempt']}: flags {', '.join(a['flags'])}")
+            for line in hardware_lines(a["hardware"]) if a.get("hardware") and len(rows) <= 2 * MOST_IN_FULL else ():
+                out(f"{case['case']} repeat {a['attempt']}: {line}")
     out("TTFT and TPOT in ms; percentiles of fewer than 100 requests are marked ~")
 
 

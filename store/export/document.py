@@ -8,6 +8,7 @@ from typing import Any
 
 from store.analysis.statistics import BAR
 from store.errors import StoreError
+from store.export.hardware import hardware_part
 from store.export.reader import STATS, Reader
 from store.export.search import search_part
 from store.export.watch import watch_part
@@ -51,12 +52,14 @@ def run_document(reader: Reader, run_id: str) -> dict[str, Any]:
     marks: dict[str, list[str]] = {}
     for row in reader.query(call("alert_flags", run_id)).dicts():
         marks.setdefault(row["attempt_id"], []).append(row["flag"])
+    hardware = hardware_part(reader, run_id)
     cases: dict[str, dict[str, Any]] = {}
     for a in reader.query(call("run_attempts", run_id)).dicts():
         if a["state"] == "void":
             continue
         case = cases.setdefault(a["case_name"], _case(a))
-        case["attempts"].append(_attempt(a, figures.get(a["attempt_id"], {}), marks.get(a["attempt_id"], [])))
+        attempt = _attempt(a, figures.get(a["attempt_id"], {}), marks.get(a["attempt_id"], []))
+        case["attempts"].append({**attempt, "hardware": hardware.get(a["attempt_id"])})
     for row in reader.query(call("run_spread", run_id)).dicts():
         cases[row["case_name"]].update(_spread(row))
     return {
