@@ -16,6 +16,7 @@ from screens.dialogs import Ask, Reader
 from screens.live_bar import live_bar
 from screens.live_data import LiveView, S, look, phase_bits
 from screens.live_layout import place
+from screens.live_watch import alone, engine_plots
 from screens.widgets.bars import Ends
 from screens.widgets.chart import Chart, Plot, Series
 from screens.widgets.devices import Devices
@@ -127,6 +128,12 @@ class LiveScreen(ConsoleScreen):
         return sum(known) / len(known) if known else None
 
     def _charts(self, snap: LiveView) -> None:
+        if alone(snap):
+            for ident, (title, plot) in zip(("#tpot", "#tps"), engine_plots(snap), strict=True):
+                chart = self.query_one(ident, Chart)
+                chart.title = title
+                chart.show(plot)
+            return
         begin = snap.begin_ns
         if begin is None:
             self.query_one("#tpot", Chart).show(None)

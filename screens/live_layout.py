@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from screens.base import ConsoleScreen
 from screens.live_data import LiveView
+from screens.live_watch import alone
 from screens.widgets.devices import Devices
 from screens.widgets.panel import Panel
 from screens.widgets.timeline import PhaseStrip
@@ -22,48 +23,49 @@ def place(screen: ConsoleScreen, snap: LiveView | None, width: int, height: int)
         panel.set_compact(narrow)
     screen.query("#left, #right, #upper").set_class(narrow, "-stacked")
     screen.height_of(screen.query_one(PhaseStrip), 1)
+    requests = 0 if alone(snap) else REQUESTS
     if narrow:
-        _one_column(screen, height, nodes, min(rails, 4), found)
+        _one_column(screen, height, requests, nodes, min(rails, 4), found)
     else:
-        _two_columns(screen, height, rails, found)
+        _two_columns(screen, height, requests, rails, found)
 
 
-def _one_column(screen: ConsoleScreen, height: int, nodes: int, rails: int, found: int) -> None:
-    room = height - 1 - REQUESTS - nodes - rails - 1 - found
+def _one_column(screen: ConsoleScreen, height: int, requests: int, nodes: int, rails: int, found: int) -> None:
+    room = height - 1 - requests - nodes - rails - 1 - found
     chart = 8 if room >= 16 else 0
     _set(
         screen,
         {
-            "#requests": REQUESTS,
+            "#requests": requests,
             "#devices": nodes,
             "#engine": 1,
             "#rails": rails,
             "#tpot": chart,
             "#tps": 0,
             "#findings": found,
-            "#left": REQUESTS + nodes,
+            "#left": requests + nodes,
             "#right": 1 + rails + chart,
-            "#upper": 1 + REQUESTS + nodes + rails + chart,
+            "#upper": 1 + requests + nodes + rails + chart,
             "#logs": max(room - chart, 3),
         },
     )
 
 
-def _two_columns(screen: ConsoleScreen, height: int, rails: int, found: int) -> None:
+def _two_columns(screen: ConsoleScreen, height: int, requests: int, rails: int, found: int) -> None:
     findings = 1 + max(found, 1)
     upper = height - 1 - findings - max(height // 4, 6)
     devices = screen.query_one(Devices)
     wanted = (devices.lines_wanted(level) for level in (3, 2, 1, 0))
-    lines = next((n for n in wanted if n + 1 <= upper - REQUESTS), 2)
+    lines = next((n for n in wanted if n + 1 <= upper - requests), 2)
     right = 5 + 1 + rails
-    upper = min(upper, max(REQUESTS + 1 + max(lines, 1), right + 20))
+    upper = min(upper, max(requests + 1 + max(lines, 1), right + 20))
     charts = upper - right
     two = charts >= 14
     _set(
         screen,
         {
-            "#requests": REQUESTS,
-            "#devices": upper - REQUESTS,
+            "#requests": requests,
+            "#devices": upper - requests,
             "#engine": 5,
             "#rails": 1 + rails,
             "#tpot": (charts // 2 if two else charts) if charts >= 4 else 0,
