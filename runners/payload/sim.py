@@ -1227,7 +1227,11 @@ HOST_PERIOD_S = 8.0  # of the saw-tooth
 # Takes a whole core after a "1" on its stdin, none after a "0", and ends with it. Its title is what a real one has.
 HOST_PROCESS = """
 import ctypes, os, select, sys, time
-ctypes.CDLL(None).prctl(15, sys.argv[1].encode()[:15], 0, 0, 0)
+title = sys.argv[1].encode()
+ctypes.CDLL(None).prctl(15, title[:15], 0, 0, 0)
+start, end = map(int, open("/proc/self/stat").read().rpartition(")")[2].split()[45:47])  # of the command line
+ctypes.memset(start, 0, end - start)
+ctypes.memmove(start, title, min(len(title), end - start - 1))
 os.nice(5)
 busy = False
 while True:
