@@ -19,12 +19,14 @@ from console.palette import ConsoleCommands
 from console.theme import THEMES
 from runners.session import Session
 from screens.base import Command, ConsoleScreen, Go
+from screens.check import CheckScreen
 from screens.control import control
 from screens.data import Place, View
 from screens.help import HelpScreen
 from screens.home import HomeScreen
 from screens.jobs import JobsScreen
 from screens.live import LiveScreen
+from screens.manifest import ManifestScreen
 from screens.node import NodeScreen
 from screens.places import PlacesScreen
 from screens.plan import PlanScreen
@@ -32,6 +34,7 @@ from screens.profile import ProfileScreen
 from screens.run import RunScreen
 from screens.runs import RunsScreen
 from screens.search import SearchScreen
+from screens.startup import StartupScreen
 from screens.widgets.text import clean
 from store.errors import StoreError
 
@@ -46,6 +49,9 @@ SCREENS: tuple[type[ConsoleScreen], ...] = (
     RunsScreen,
     JobsScreen,
     RunScreen,
+    CheckScreen,
+    StartupScreen,
+    ManifestScreen,
 )
 PLACES = tuple(Place(s.KEY, s.PLACE, s.ABOUT) for s in SCREENS)
 TERMINAL_CHECK_S = 2.0

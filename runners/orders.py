@@ -123,6 +123,14 @@ class Up(_Order):
     deployment: ShortName
 
 
+class Check(_Order):
+    """Preflight of the nodes of a deployment; of all nodes when there is no telling which is meant."""
+
+    kind: Literal["check"]
+    deployment: ShortName | None = None
+    full: bool = False  # whole model files
+
+
 class Down(_Order):
     kind: Literal["down"]
     deployment: ShortName
@@ -170,6 +178,7 @@ AnyOrder = (
     | PauseRun
     | SkipAttempt
     | RetryAttempt
+    | Check
     | Up
     | Down
     | Restart

@@ -22,6 +22,7 @@ import orjson
 from runners import orders
 from runners.cluster import Cluster
 from runners.engines import ENGINES
+from runners.flows import check
 from runners.flows.asked import ab_asked, discipline, search_asked, work_asked
 from runners.flows.life import LifeFailedError, Lives
 from runners.flows.run_case import RunFlow
@@ -179,6 +180,9 @@ class Owner:
                 await self._reload()
                 dep = self.inventory.deployment(order.deployment)
                 self._spawn(self._up(dep, self._up_id()))
+            case orders.Check():
+                await self._reload()
+                self._spawn(check.recorded(self.services, self._meant(order.deployment), full=order.full))
             case orders.Down():
                 dep = self._free(order.deployment)
                 self._spawn(self._down(dep, f"stopped by {order.who}"))
@@ -468,6 +472,10 @@ class Owner:
     def _up_id() -> str:
         """What stands for a run in the names of a server that is started without one."""
         return f"up-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+
+    def _meant(self, name: str | None) -> Deployment | None:
+        """The named deployment, the only one, or none. Raises ConfigError."""
+        return self.inventory.deployment(name) if name or len(self.inventory.deployments) == 1 else None
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)

@@ -7,6 +7,7 @@ and what the load client needs, which have to be tried.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,9 +22,12 @@ from runners.nodes import lock
 from runners.nodes.clock import ClockOffset, measure
 from runners.nodes.link import NodeError
 from runners.spec import Deployment, Node
+from store.errors import StoreError
 from store.masking import mask_text
 from store.queries import call
 from store.records import Gate
+
+log = logging.getLogger("twinrail.check")
 
 CLOCK_WARN_MS = 50.0
 Living = Mapping[str, tuple[str, int]]  # job id -> (node, pid)
@@ -70,6 +74,15 @@ async def inspect(
     for check in checks:
         gates += check.judged(seen, first=check.node is nodes[0])
     return Preflight(gates + _across(checks, seen, run_id), seen)
+
+
+async def recorded(services: Services, dep: Deployment | None, *, full: bool = False) -> None:
+    """A preflight of its own, outside any run: its verdicts go into the store, for whoever watches."""
+    check_id = f"check-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+    try:
+        await services.store.commit((await inspect(services, dep, check_id, full=full)).gates)
+    except (NodeError, StoreError) as e:
+        log.warning("check: %s", e)
 
 
 def living_jobs(services: Services) -> dict[str, tuple[str, int]]:
