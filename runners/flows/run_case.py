@@ -144,7 +144,7 @@ class RunFlow:
         for node in self.nodes:
             self._helpers.append(asyncio.create_task(services.cluster.watch_clock(node.name, run.run_id)))
         await self.telemetry.start()
-        self._helpers.append(asyncio.create_task(self.telemetry.alerts.run()))
+        self._helpers.append(asyncio.create_task(self.telemetry.background()))
         return None
 
     async def _attempts(self) -> tuple[str, str]:

@@ -10,6 +10,7 @@ import orjson
 
 from runners.flows.alerting import AlertWatch
 from runners.flows.life import LifeHandle
+from runners.flows.rollups import Rollups
 from runners.flows.services import Services
 from runners.flows.sweep import stop_jobs
 from runners.launchers import LAUNCHERS
@@ -36,6 +37,7 @@ class Telemetry:
         self.dep = dep
         self.nodes = nodes
         self.alerts = AlertWatch(services, run_id, nodes)
+        self.rollups = Rollups(services, run_id)
 
     async def start(self) -> None:
         """The probes that need no server. One that cannot start costs its figures, not the run."""
@@ -104,6 +106,10 @@ class Telemetry:
         except NodeError:
             return  # the check and the missing samples say so
         services.ingest.follow(link, job)
+
+    async def background(self) -> None:
+        """What goes on beside the probes for as long as the run is on: alerts are judged, long histories rolled up."""
+        await asyncio.gather(self.alerts.run(), self.rollups.run())
 
     async def judge_last(self) -> None:
         """The alerts of the figures that came last. Raises StoreError when findings cannot be written."""

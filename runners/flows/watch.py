@@ -129,7 +129,7 @@ class WatchFlow(RunFlow):
             options["until_wall_ns"] = time.time_ns() + int(options["seconds"] * 1e9)
         spec = orjson.dumps(options).decode()
         await self._state("running", spec=spec, clock_node=self.nodes[0].name)
-        self._helpers.append(asyncio.create_task(self.telemetry.alerts.run()))
+        self._helpers.append(asyncio.create_task(self.telemetry.background()))
         return int(options["until_wall_ns"])
 
     def _probed(self) -> bool:
