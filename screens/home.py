@@ -31,6 +31,7 @@ from screens.widgets.table import Column, Table
 from screens.widgets.text import Line, clean, num
 
 S = 1_000_000_000
+WATCH_S = 3600.0
 
 
 class HomeScreen(ConsoleScreen):
@@ -230,15 +231,29 @@ class HomeScreen(ConsoleScreen):
 
         self.app.push_screen(Ask(f"take {clean(name, 40)} down?", "write down to confirm; its logs are kept"), go)
 
+    def _watch(self) -> None:
+        self.send("start_watch", seconds=WATCH_S)
+
+    def ordered(self, kind: str, answer: Row) -> None:
+        if kind == "start_watch" and answer.get("run_id"):
+            self.post_message(Go("live", run_id=answer["run_id"]))
+
     def commands(self) -> Iterable[Command]:
         if self.snapshot is None:
             return
         for r in self.snapshot.cases:
             name = r["name"]
             yield Command(f"start: {name}", f"{r['kind']}: {r['what']}", lambda name=name: self.start((name,)))
+        if self.view.session.config.nodes:
+            yield Command("watch", "metrics and logs with no run, for an hour", self._watch)
         for d in self.snapshot.deployments:
             name = d["deployment"]
             if d["state"] == "ready":
                 yield Command(f"down: {name}", "stop its server", lambda name=name: self._take_down(name))
+                yield Command(
+                    f"restart: {name}",
+                    "a new server life; refused while a run uses it",
+                    lambda name=name: self.send("restart", deployment=name),
+                )
             elif d["asked_engine"] != "external":
                 yield Command(f"up: {name}", "start its server", lambda name=name: self.send("up", deployment=name))

@@ -54,3 +54,18 @@ async def test_a_watch_shows_nodes_servers_and_logs_and_no_empty_table(
             chart = screen.query_one("#tps", Chart)
             assert chart.display
             assert (chart.title, chart.data) == (title, rates)
+
+
+async def test_the_palette_of_home_restarts_a_server_and_starts_a_watch(open_app: OpenApp) -> None:
+    app = open_app("live")
+    assert isinstance(app.session, StoreSession)
+    async with app.run_test(size=(120, 40)) as pilot:
+        home = await goto(pilot, "1")
+        commands = {c.title: c for c in home.commands()}
+        up = [title.removeprefix("down: ") for title in commands if title.startswith("down: ")]
+        assert up
+        commands[f"restart: {up[0]}"].run()
+        commands["watch"].run()
+        await pilot.pause(0.2)
+    assert ("restart", {"deployment": up[0]}) in app.session.orders
+    assert [params for kind, params in app.session.orders if kind == "start_watch"] == [{"seconds": 3600.0}]
