@@ -1,12 +1,14 @@
-"""Writes twinrail.toml into the folder `work` of a lab that is up: `python tests/lab/configure.py LABDIR [FLAG...]`.
+"""Brings a lab up and writes twinrail.toml into its folder `work`: `python tests/lab/configure.py LABDIR [FLAG...]`.
 
-The simulated engine runs on both sshd nodes, with the interpreter that runs this script (it has aiohttp, and a node
-sees the checkout's virtual environment at the same path). Further arguments are flags of the engine.
+The simulated engine runs on both sshd nodes, with the interpreter that runs this script (it has aiohttp, and the nodes
+of a lab that this script brings up see it at the same path). Further arguments are flags of the engine.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -33,9 +35,21 @@ def inventory_text(lab: Path, flags: tuple[str, ...] = (), python: str = sys.exe
     return "\n".join(out)
 
 
+def up(lab: Path) -> int:
+    """Exit code of `lab.sh up`, which leaves a lab that is up as it is. A node has its own /root, /tmp, /srv and
+    /var/tmp; of the machine's it keeps what this interpreter needs."""
+    needed = {sys.prefix, sys.base_prefix}
+    keep = " ".join(sorted(p for p in needed if p.startswith(("/root/", "/tmp/", "/srv/", "/var/tmp/"))))
+    env = {**os.environ, "LAB_KEEP": f"{keep} {os.environ.get('LAB_KEEP', '')}"}
+    script = Path(__file__).with_name("lab.sh")
+    return subprocess.run(["bash", str(script), "up", str(lab)], env=env, check=False).returncode
+
+
 def main(argv: list[str]) -> int:
-    """Write the file and print its path."""
+    """Bring it up, write the file and print its path."""
     lab = Path(argv[0]).resolve()
+    if code := up(lab):
+        return code
     work = lab / "work"
     work.mkdir(exist_ok=True)
     path = work / "twinrail.toml"
