@@ -246,9 +246,13 @@ def _options(dep: Deployment, node: Node, seen: Look) -> list[str]:
 def client_argv(
     dep: Deployment, node: Node, root: str, job_id: str, start: str, seen: Look, argv: list[str]
 ) -> list[str]:
-    """The whole `docker run -d ...` of the load client: the engine's image, no device, a CPU set of its own."""
-    cpus = [f"--cpuset-cpus={dep.client_cpus}"] if dep.client_cpus else []
-    return [*_head(node, root, job_id, start, seen), *cpus, *_tail(dep, [PYTHON, *argv])]
+    """The whole `docker run -d ...` of the load client: the engine's image, no device, a CPU set of its own, the job's
+    folder for result files and the model's for its tokenizer."""
+    folder = f"{root}/jobs/{job_id}"
+    options = [f"--cpuset-cpus={dep.client_cpus}"] if dep.client_cpus else []
+    for mount in (f"{folder}:{folder}", *_mounts(dep)):
+        options += ["-v", mount]
+    return [*_head(node, root, job_id, start, seen), *options, *_tail(dep, [PYTHON, *argv])]
 
 
 def _head(node: Node, root: str, job_id: str, start: str, seen: Look) -> list[str]:

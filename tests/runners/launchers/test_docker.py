@@ -93,6 +93,8 @@ def test_the_load_client_has_a_container_and_cpus_of_its_own() -> None:
     assert "--cpuset-cpus=32-39" in words
     assert not [word for word in words if word.startswith(("--gpus", "--device"))]
     assert words[-3:] == ["--entrypoint=python3", "lmsysorg/sglang:v1", "/r/bin/loadgen.py"]
+    mounts = [words[n + 1] for n, word in enumerate(words) if word == "-v"]
+    assert mounts == ["/r/bin:/r/bin:ro", "/r/jobs/a1.client:/r/jobs/a1.client", "/models/m:/models/m:ro"]
     own = DEP.model_copy(update={"python": "/opt/venv/bin/python"})
     assert LAUNCHERS["docker"].planned_client(own, NODE, "/r", ["x.py"]) == ["/opt/venv/bin/python", "x.py"]
 
