@@ -8,6 +8,7 @@ ones again. On an interrupt it exits 0 with partial results, which its summary s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from runners.clients import results
@@ -15,7 +16,7 @@ from runners.clients.base import DOCUMENT, LINES, Ask, ClientCommand, Module
 from runners.clients.results import Clock, DocumentReader, RefusedError
 from runners.formats import jsontext
 from runners.formats.aiperf import request_of, summary_row
-from runners.formats.client_result import Result, shaped
+from runners.formats.client_result import Result, shaped, whole
 from runners.probes.base import Parsed, ProbeContext, Reader
 from store.database import Store
 from store.records import Attempt, Record, Request
@@ -110,7 +111,7 @@ class RecordsReader:
         found = request_of(value)
         shaped(Result("aiperf", requests=[found]))  # settles it
         warmup = meta.get("benchmark_phase") == "warmup"
-        return results.request_row(
+        row = results.request_row(
             found,
             number + (_WARMUP_FROM if warmup else 0),
             Clock.of(self._known).mono(meta["request_start_ns"]),
@@ -118,6 +119,8 @@ class RecordsReader:
             self._known,
             "warmup" if warmup else "load",
         )
+        cached = (value.get("metrics") or {}).get("usage_prompt_cache_read_tokens")
+        return replace(row, cached_tokens=whole(cached.get("value"))) if isinstance(cached, dict) else row
 
 
 def _summary(source: str, context: ProbeContext) -> Iterator[Record]:

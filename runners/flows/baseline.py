@@ -40,8 +40,9 @@ def _speculates(store: Store, attempt: Attempt, handle: LifeHandle) -> bool:
         return True
     names = " or ".join(f"name like '%.{name}'" for name in _SPECULATION[:2])
     told = store.query(
-        f"select count(*) from variables where life_id = {literal(attempt.life_id)} and ({names}) "
-        "and lower(coalesce(value, 'none')) not in ('none', 'null', '')"
+        f"select count(*) from variables where life_id = {literal(attempt.life_id)} and "
+        f"(({names}) and lower(coalesce(value, 'none')) not in ('none', 'null', '') "
+        "or regexp_matches(value, 'speculative_config=[^N]'))"  # vLLM tells its configuration as one text
     ).rows[0][0]
     drafted = store.query(
         f"select max(spec_drafts_total) from engine_samples where life_id = {literal(attempt.life_id)}"
