@@ -37,7 +37,13 @@ def _metric(source: dict[str, Any], name: str) -> dict[str, float]:
 
 
 def _concurrency(source: dict[str, Any]) -> float | None:
-    phases = (source.get("input_config") or {}).get("phases") if isinstance(source.get("input_config"), dict) else None
+    config = source.get("input_config")
+    if not isinstance(config, dict):
+        return None
+    phases = config.get("phases")
+    loadgen = config.get("loadgen") if isinstance(config.get("loadgen"), dict) else config  # 0.2 and genai-perf
+    if not isinstance(phases, list) and isinstance(loadgen, dict):
+        return finite(loadgen.get("concurrency"))
     for phase in phases if isinstance(phases, list) else []:
         if isinstance(phase, dict) and phase.get("name") != "warmup" and finite(phase.get("concurrency")) is not None:
             return finite(phase["concurrency"])
@@ -45,7 +51,10 @@ def _concurrency(source: dict[str, Any]) -> float | None:
 
 
 def _model(source: dict[str, Any]) -> str | None:
-    models = (source.get("input_config") or {}).get("models") if isinstance(source.get("input_config"), dict) else None
+    config = source.get("input_config") if isinstance(source.get("input_config"), dict) else {}
+    endpoint = config.get("endpoint") if isinstance(config, dict) else None
+    older = endpoint.get("model_names") if isinstance(endpoint, dict) else config.get("model") if config else None
+    models = (config or {}).get("models") or older
     items = models.get("items") if isinstance(models, dict) else models
     first = items[0] if isinstance(items, list) and items else None
     name = first.get("name") if isinstance(first, dict) else first
@@ -69,8 +78,9 @@ def summary_row(source: dict[str, Any]) -> Row:
         "goodput": _avg(source, "goodput"),
         "error_rate_pct": _avg(source, "request_error_rate"),
     }
+    config = source.get("input_config")
     result = Result(
-        "aiperf",
+        "genai_perf" if isinstance(config, dict) and "service_kind" in config else "aiperf",
         model=_model(source),
         concurrency=_concurrency(source),
         duration_s=_avg(source, "benchmark_duration"),
@@ -232,7 +242,10 @@ def _sniff_sweep(head: str) -> int:
 
 
 def _sniff_summary(head: str) -> int:
-    return 96 if '"aiperf_version"' in head and ('"request_throughput"' in head or '"request_latency"' in head) else 0
+    if '"aiperf_version"' in head and ('"request_throughput"' in head or '"request_latency"' in head):
+        return 96
+    older = ('"time_to_first_token"', '"request_throughput"', '"unit"', '"avg"')  # 0.2 and genai-perf name no version
+    return 85 if head.lstrip().startswith("{") and all(word in head for word in older) else 0
 
 
 def _sniff_records(head: str) -> int:
@@ -248,9 +261,14 @@ def _sniff_server(head: str) -> int:
 
 
 KIND_SUMMARY: Final = Kind(
-    "aiperf", "AIPerf profile_export_aiperf.json", COLUMNS, _sniff_summary, parse_summary, ("client_warning",),
+    "aiperf",
+    "AIPerf profile_export_aiperf.json (also of genai-perf)",
+    COLUMNS,
+    _sniff_summary,
+    parse_summary,
+    ("client_warning",),
     long_lines=True,
-)  # fmt: skip
+)
 KIND_RECORDS: Final = Kind(
     "aiperf_records", "AIPerf profile_export.jsonl", COLUMNS, _sniff_records, parse_records, long_lines=True
 )

@@ -68,7 +68,7 @@ def _own(source: dict[str, Any], e2e: str) -> dict[str, Any]:
         "output_tps": finite(source.get("output_throughput")),
         "total_tps": finite(source.get("total_token_throughput", source.get("total_throughput"))),
         "request_rate": finite(source.get("request_throughput")),
-        "goodput": finite(source.get("request_goodput")),
+        "goodput": finite(source.get("request_goodput", source.get("request_goodput:"))),  # so spelt until 0.10
         "peak_output_tps": finite(source.get("max_output_tokens_per_s")),
         "peak_concurrency": finite(source.get("max_concurrent_requests")),
         "accept_length": finite(source.get("accept_length", source.get("spec_decode_acceptance_length"))),
@@ -136,7 +136,7 @@ _VLLM_KEYS: Final = frozenset(
     {
         "model_id", "request_rate", "max_concurrency", "duration", "completed", "failed", "total_input_tokens",
         "total_output_tokens", "request_throughput", "request_goodput", "output_throughput", "total_token_throughput",
-        "max_output_tokens_per_s", "max_concurrent_requests", "rtfx",
+        "max_output_tokens_per_s", "max_concurrent_requests", "rtfx", "request_goodput:",
     }
 )  # fmt: skip
 
@@ -200,7 +200,7 @@ def parse_sglang(lines: Iterable[str]) -> Iterator[Item]:
 
 def sniff_vllm(head: str) -> int:
     """Keys that only vLLM's client writes."""
-    ours = '"endpoint_type"' in head and '"tokenizer_id"' in head
+    ours = '"tokenizer_id"' in head and ('"endpoint_type"' in head or '"backend"' in head)  # before 0.10 no endpoint
     return 95 if ours and '"num_prompts"' in head else 0
 
 

@@ -15,6 +15,7 @@ from runners.formats.client_result import COLUMNS, Result, shaped, whole
 _TITLE = re.compile(r"=+ ?Serving Benchmark Result ?=+")
 _LINE = re.compile(r"([A-Z][\w ().%/,:+-]*?):\s+(\S.*)\Z")
 _PARTS: Final = {"Mean": "mean", "Median": "p50", "P50": "p50", "P90": "p90", "P95": "p95", "P99": "p99"}
+_NOT_SET: Final = frozenset({"not set", "inf", "None", "N/A"})
 _METRIC = re.compile(r"(Mean|Median|P50|P90|P95|P99) (TTFT|TPOT|ITL|E2EL|E2E Latency) \(ms\)\Z")
 _COLUMNS: Final = {"TTFT": "ttft_ms", "TPOT": "tpot_ms", "ITL": "itl_ms", "E2EL": "e2e_ms", "E2E Latency": "e2e_ms"}
 _FIGURES: Final = {
@@ -76,9 +77,9 @@ def parse_table(lines: Iterable[str]) -> Iterator[Item]:
         if metric and value is not None:
             metrics.setdefault(_COLUMNS[metric[2]], {})[_PARTS[metric[1]]] = float(value)
         elif name.lower() in _FIGURES:
-            if value is None:
+            if value is None and match[2] not in _NOT_SET:
                 yield SKIP
-            else:
+            elif value is not None:
                 found[_FIGURES[name.lower()]] = value
     if found:
         yield _table_row(found, metrics)

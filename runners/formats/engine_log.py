@@ -23,6 +23,8 @@ ManyReader = Callable[[Sequence[str], Sequence[bytes]], list[str | None]]
 _DIGITS: Final = b"0123456789"
 _MAX_DULL: Final = 20_000
 _MANY: Final = 1000  # lines looked at together
+# Lines that quote what users and models wrote: nothing in them is the engine's own word.
+_QUOTED = re.compile(r"\] (?:Received request |Added request |Aborted request|Generated response |Receive: |Finish: )")
 _TOKENS_FLOW = re.compile(r'"generation_tps":(?!0(?:\.0)?[,}])')
 
 
@@ -59,7 +61,7 @@ def _items(
                 continue
             line = chunk[at]
             item: Item | None = fast(line) if mark in line else None
-            if item is None and " HTTP/1." in line and '" 200' in line:
+            if item is None and ((" HTTP/1." in line and '" 200' in line) or _QUOTED.search(line, 0, 400)):
                 continue
             if item is None and (
                 "NCCL" in line or "NET/" in line or "NVSHMEM" in line or "nvshmem" in line or "Channel " in line
@@ -175,6 +177,7 @@ _NCCL: Final = """
     proxy_rank    int  -
     gdrdma        bool -    false = through host memory
     via           text -
+    merged        map  -    record hcas: index of a device -> the HCAs it is made of
     hcas          list -    record hcas: {index, hca, port, link}
     oob           text -
     relaxed       bool -    relaxed ordering

@@ -38,6 +38,7 @@ MEANINGS: Final = {
     "rdma_call_failed": "another verbs call failed",
     "peer_memory_missing": "the peer-memory driver module is missing",
     "rdma_async_event": "the port reported an event (link down, GID change)",
+    "peer_unreachable": "a peer's address cannot be reached over the network that NCCL connects by",
     "peer_connection_lost": "the other side closed the connection: an echo",
     "nvshmem_transport_failed": "NVSHMEM could not initialise a transport",
     "nvshmem_device_unusable": "NVSHMEM skipped a device",

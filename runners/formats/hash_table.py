@@ -139,7 +139,7 @@ def parse_dcgmi(lines: Iterable[str]) -> Iterator[Item]:
     names: list[str] = []
     for line in text.cleaned(lines):
         bare = line.strip()
-        if not bare or bare in ("ID", "# ID", "#ID"):
+        if not bare or re.match(r"#? ?ID(?:\s|\Z)", bare):  # the second header line, with units in some versions
             continue
         if bare.startswith("#"):
             words = bare.lstrip("#").split()

@@ -152,13 +152,13 @@ def stop_reason(events: Iterable[Event]) -> dict[str, Value] | None:
     proved: dict[str, Event] = {}
     for event in events:
         reason = event.detail.get("reason")
-        if isinstance(reason, str):
+        if reason in PRECEDENCE:
             held = proved.get(reason)
             if held is None or (held.detail.get("role") == "echo" and event.detail.get("role") == "cause"):
                 proved[reason] = event
     if not proved:
         return None
-    ranked = sorted(proved, key=lambda reason: PRECEDENCE.index(reason) if reason in PRECEDENCE else len(PRECEDENCE))
+    ranked = sorted(proved, key=PRECEDENCE.index)
     event = proved[ranked[0]]
     return {"reason": ranked[0], "cause": event.name, "line": event.detail.get("line"), "all": ranked}
 

@@ -1,8 +1,8 @@
 """Transport errors in NCCL and NVSHMEM lines, with the broken link of the chain named.
 
 Links: `device node` (no /dev/infiniband or no access), `memlock` (locked-memory limit), `gid` (wrong GID index or
-unreachable subnet pair), `driver module` (peer memory, DMA-BUF), `wire` (loss, retries exceeded), `peer` (the other
-side went first: an echo).
+unreachable subnet pair), `subnet` (the peer's address cannot be reached at all), `driver module` (peer memory,
+DMA-BUF), `wire` (loss, retries exceeded), `peer` (the other side went first: an echo).
 """
 
 from __future__ import annotations
@@ -65,10 +65,18 @@ _RULES: Final = tuple(
             "peer_memory_missing",
             "driver module",
             "cause",
+            r"neither nv_peer_mem, or nvidia_peermem detected|"
             r"(?:nv_peer_mem|nvidia[-_]peermem|[Pp]eer ?mem\w*) (?:is )?(?:not|un)\w*|"
             r"No module present for GPU Direct RDMA",
         ),
         ("rdma_async_event", "wire", "cause", r"Got async (?:error )?event : (?P<error>.{1,80})"),
+        (
+            "peer_unreachable",
+            "subnet",
+            "cause",
+            r"[Cc]onnect(?:ing)? to (?P<peer>\S+?) (?:returned|failed).{0,40}?"
+            r"(?P<error>No route to host|Network is unreachable|Connection timed out)",
+        ),
         (
             "peer_connection_lost",
             "peer",

@@ -31,8 +31,9 @@ _CHANNEL = re.compile(
     r"(?:Channel|Ring) (\d+)(?:/(\d+))? : (\d+)\[(\w+)\] -> (\d+)\[(\w+)\] (?:\[(send|receive)\] )?via (\S.*)\Z"
 )
 _CHANNEL_BEGUN = re.compile(r"(?:Channel|Ring) \d+(?:/\d+)?(?: :)?(?: \d+\[|\s*\Z)")  # not the list of a ring's ranks
-_NET = re.compile(r"NET/(.+?)/(\d+)(?:\((\d+)\))?((?:/[\w()]+)*)\Z")
+_NET = re.compile(r"NET/(.+?)/(\d+)(?:\((\d+)\))?((?:/[\w()]+)*)(?: comm 0x\w+ nRanks \d+)?\Z")  # RCCL: comm
 _HCA = re.compile(r"\[(\d+)\] ?([\w.+-]+):(\d+)/(RoCE|IB)\b")
+_MERGED = re.compile(r"\[(\d+)\]=\{([^}]*)\}")  # 2.20 to 2.22: one device made of several ports
 _OOB = re.compile(r"; OOB ([^\s:]*):")
 _SOCKET = re.compile(r"\[(\d+)\]([\w.-]+):(\S+?)<\d+>")
 _INIT = re.compile(
@@ -113,7 +114,9 @@ def _devices(message: str) -> Row | None:
             {"index": int(index[:9]), "hca": name, "port": int(port[:9]), "link": link}
             for index, name, port, link in _HCA.findall(message)
         ]
-        return {"record": "hcas", "hcas": found, "oob": oob[1] or None if oob else None, "relaxed": "[RO]" in message}
+        merged = {index[:9]: [name for _, name, _, _ in _HCA.findall(body)] for index, body in _MERGED.findall(message)}
+        return {"record": "hcas", "hcas": found, "merged": merged, "oob": oob[1] or None if oob else None,
+                "relaxed": "[RO]" in message}  # fmt: skip
     if message.startswith("NET/Socket : Using "):
         return {"record": "sockets", "netdevs": [name for _, name, _ in _SOCKET.findall(message)]}
     if message.startswith("Using network "):

@@ -47,8 +47,9 @@ def _guidellm_request(item: dict[str, Any], ok: bool) -> Request:
 
 def guidellm_row(benchmark: dict[str, Any]) -> Row:
     """One benchmark of a report. GuideLLM's own TPOT includes the first token; its percentiles pick a sample."""
-    config, metrics = _dict(benchmark.get("config")), _dict(benchmark.get("metrics"))
-    strategy, totals = _dict(config.get("strategy")), _dict(metrics.get("request_totals"))
+    config, metrics = _dict(benchmark.get("config") or benchmark.get("args")), _dict(benchmark.get("metrics"))
+    made = _dict(_dict(benchmark.get("run_stats")).get("requests_made"))  # until 0.3
+    strategy, totals = _dict(config.get("strategy")), _dict(metrics.get("request_totals")) or made
     kept = _dict(benchmark.get("requests"))
     requests = [_guidellm_request(item, True) for item in map(_dict, _list(kept.get("successful")))]
     requests += [_guidellm_request(item, False) for item in map(_dict, _list(kept.get("errored")))]

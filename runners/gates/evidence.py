@@ -204,6 +204,8 @@ def _hcas(found: Evidence, row: Mapping[str, Any], name: str) -> None:
     for item in row["hcas"]:
         facts.hcas[item["index"]] = item["hca"]
         facts.links[item["hca"]] = item["link"]
+    for index, names in (row.get("merged") or {}).items():
+        facts.fused[int(index)] = "+".join(names)
 
 
 def _network(found: Evidence, row: Mapping[str, Any], name: str) -> None:

@@ -163,11 +163,14 @@ def judge_evidence(
     return verdict
 
 
+_BROKEN: Final = frozenset({"peer_memory_missing", "peer_unreachable"})
+
+
 def _transport_errors(events: Iterable[Event], fails: list[str], verdict: Verdict) -> None:
     """Errors on the wire or in the devices; an echo alone (flushed queue) still is an error."""
     for event in events:
         link = event.detail.get("link")
-        if not (event.name.startswith(("rdma_", "no_rdma", "nvshmem_")) or event.name == "peer_memory_missing"):
+        if not (event.name.startswith(("rdma_", "no_rdma", "nvshmem_")) or event.name in _BROKEN):
             continue
         if event.detail.get("role") == "note" or event.name == "rdma_async_event":
             continue

@@ -8,13 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runners.formats import incidents, kinds, reader
+from runners.formats import incidents, kinds, nccl_errors, reader
 from runners.formats.base import Event, Kind, Row, Texts
 from runners.gates import rdma
 from runners.gates.evidence import RECORDS, Collector
 from store.masking import mask_text
-
-NCCL_EVENTS = ("rdma_", "no_rdma", "nvshmem_", "nccl_", "peer_")
 
 
 class UnknownKindError(ValueError):
@@ -46,7 +44,7 @@ class FileReading:
     @property
     def transport_seen(self) -> bool:
         """Does the file say anything about the transport between GPUs?"""
-        return self.collector.rows > 0 or any(event.name.startswith(NCCL_EVENTS) for event in self.events)
+        return self.collector.rows > 0 or any(event.name in nccl_errors.NAMES for event in self.events)
 
     def rows(self) -> Iterator[Row | Texts]:
         """Rows in the file's order (those read many at a time as JSON); at the end events and verdict are ready."""
