@@ -106,7 +106,7 @@ def _side_by_side(files: list[Path], options: Options, *, json_out: bool, diff: 
         text = diff_text(document, _columns())
     else:
         document["scenarios"] = columns(reports)
-        text = scenarios_text(document)
+        text = scenarios_text(document, _columns())
     _print(document, None if json_out else text)
     return BAD_USAGE if empty else DONE
 

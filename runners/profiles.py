@@ -74,11 +74,17 @@ class Profile:
         name: str | None = None,
         stream: str | None = None,
         window_ns: tuple[int, int] | None = None,
+        length_ns: tuple[int, int | None] | None = None,
+        after_gap_ns: tuple[int, int | None] | None = None,
+        gap_call: str | None = None,
     ) -> Found:
-        """The events that all the conditions given hold for, in time order. Raises ProfileError."""
+        """The events that all the conditions given hold for, in time order. length_ns: kernels at least as long as the
+        first and shorter than the second; after_gap_ns: what ends a device gap of such a length; gap_call: what ends a
+        gap in which the host was in this call. Raises ProfileError."""
         start, end = window_ns or (None, None)
         asked = {"rank": rank, "family": family, "name": name, "stream": stream, "start": start, "end": end}
-        return Found(**await self._worker.ask({"ask": "events", **asked}))
+        more = {"length": length_ns, "after_gap": after_gap_ns, "gap_call": gap_call}
+        return Found(**await self._worker.ask({"ask": "events", **asked, **more}))
 
     async def close(self) -> None:
         """End the process behind it."""

@@ -160,6 +160,9 @@ class Captures:
                 name=ask["name"],
                 start=None if ask["start"] is None else ask["start"] - shift,
                 end=None if ask["end"] is None else ask["end"] - shift,
+                length=ask["length"],
+                after_gap=ask["after_gap"],
+                gap_call=ask["gap_call"],
                 limit=_LOOKED_AT,
             )
             more |= len(mine) == _LOOKED_AT

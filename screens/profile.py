@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -19,6 +19,7 @@ from runners.profiles import Profile, ProfileError, open_profile, paths_of
 from screens.base import Command, ConsoleScreen
 from screens.data import View
 from screens.dialogs import Ask, Reader
+from screens.profile_chains import list_small
 from screens.profile_events import EventsScreen, heading
 from screens.profile_pages import KEYS, PAGES, Choice, arrange, fill, pages
 from screens.profile_rows import (
@@ -55,6 +56,7 @@ class ProfileScreen(ConsoleScreen):
         Binding("f", "page('families')", "families by file, kind of step or step"),
         Binding("n", "page('names')", "kernels by name"),
         Binding("c", "page('comm')", "collectives, and who arrives last"),
+        Binding("i", "page('chains')", "idle gaps, chains of small kernels, launches a step"),
         Binding("a", "page('answers')", "the ten questions, answered"),
         Binding("d", "page('details')", "the whole report: host, calls, chains, gaps"),
         Binding("x", "page('diff')", "what changed from the first file to the second"),
@@ -208,7 +210,7 @@ class ProfileScreen(ConsoleScreen):
                 cells = self.query_one(Timeline).data
                 lines["#timeline"] = max(min(rest // 2, len(cells.rows) + 3 if cells else rest), 4)
                 lines[PAGES[self.choice.page]] = rest - lines["#timeline"]
-        arrange(self, width, lines["#comm"])
+        arrange(self, width, lines["#comm"] or lines["#chained"])
         for ident, n in lines.items():
             self.height_of(self.query_one(ident), n)
 
@@ -283,6 +285,22 @@ class ProfileScreen(ConsoleScreen):
     def _collective(self, event: Table.Chosen) -> None:
         self.list_events(f"Communication, {event.row['who']}", family="Communication", rank=event.row["at"])
 
+    @on(Table.Chosen, "#chains")
+    def _chained(self, event: Table.Chosen) -> None:
+        row = event.row
+        window = (row["at_ns"], row["at_ns"] + max(row["wall_ns"], 1))
+        # A gap holds no event: those at its edges show what it lies between.
+        edge = 1 if row["kind"] == "gap" else 0
+        what = f"{row['kind']} at {row['at_ns'] / 1e6:.4f} ms"
+        self.list_events(what, rank=self._chosen(), window_ns=(window[0] - edge, window[1] + edge))
+
+    @on(Table.Chosen, "#small")
+    def _small(self, event: Table.Chosen) -> None:
+        if self.profile is not None:
+            at = self._chosen()
+            shift = self.profile.starts_ns[at] - self.profile.report["ranks"][at]["start_ns"]
+            list_small(self.list_events, event.row, at, shift)
+
     @on(Table.Chosen, "#bars")
     def _rank(self, event: Table.Chosen) -> None:
         if self.profile is not None:
@@ -291,7 +309,7 @@ class ProfileScreen(ConsoleScreen):
 
     @on(Table.Moved, "#bars")
     def _other_rank(self) -> None:
-        if self.choice.columns == "steps":
+        if self.choice.columns == "steps" or self.choice.page == "chains":
             self.show()
 
     def list_events(
@@ -303,15 +321,18 @@ class ProfileScreen(ConsoleScreen):
         name: str | None = None,
         stream: str | None = None,
         window_ns: tuple[int, int] | None = None,
+        **more: Any,
     ) -> None:
-        """Show the events behind a number; the one chosen there is shown on the timeline."""
+        """Show the events behind a number; the one chosen there is shown on the timeline. more: as Profile.events."""
         profile = self.profile
         if profile is None:
             return
 
         async def find() -> None:
             try:
-                found = await profile.events(rank=rank, family=family, name=name, stream=stream, window_ns=window_ns)
+                found = await profile.events(
+                    rank=rank, family=family, name=name, stream=stream, window_ns=window_ns, **more
+                )
             except ProfileError as e:
                 self.notify(clean(e, 300), severity="error", markup=False)
                 return
@@ -363,7 +384,7 @@ class ProfileScreen(ConsoleScreen):
         self.show()
         if self.profile is not None:
             target = self.query_one(PAGES[page])
-            (target if isinstance(target, Panel) else self.query_one("#collectives")).focus()
+            (target if isinstance(target, Panel) else target.query(Panel).first()).focus()
 
     def action_sort(self) -> None:
         self.choice.next("sort", SORTS)

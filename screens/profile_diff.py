@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from screens.data import Row
+from screens.profile_chains import CAUSES
 from screens.profile_rows import letter
 from screens.widgets.table import Column
 from screens.widgets.text import NONE, Span, clean
@@ -17,14 +18,6 @@ _PARTS: Final = {
     "copy_exposed_ns": "copies alone",
     "idle_ns": "idle",
 }
-_GAPS: Final = {
-    "sync": "host synchronising",
-    "call": "host in another call",
-    "host_code": "host outside calls",
-    "launch_call": "inside the launch call",
-    "queued": "launched, not begun",
-    "unknown": "launch not captured",
-}
 
 
 def diff_rows(diff: dict[str, Any] | None) -> list[Row]:
@@ -35,7 +28,7 @@ def diff_rows(diff: dict[str, Any] | None) -> list[Row]:
         *({"kind": "part", "name": _PARTS[part], "family": None} | cell for part, cell in diff["parts"].items()),
         *({"kind": "family", "name": name, "family": name} | cell for name, cell in diff["families"].items()),
         *(
-            {"kind": "gap", "name": _GAPS.get(cause, cause), "family": None} | cell
+            {"kind": "gap", "name": CAUSES.get(cause, cause), "family": None} | cell
             for cause, cell in diff["gaps"].items()
             if cell["a"] or cell["b"]
         ),

@@ -22,9 +22,6 @@ from screens.widgets.timeline_lanes import length
 class EventsScreen(ModalScreen[Row | None]):
     """Enter gives the event under the cursor, escape None."""
 
-    DEFAULT_CSS = """
-    EventsScreen #dialog { width: 96%; max-width: 200; height: 90%; }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "close", "close")]
 
     def __init__(self, title: str, found: Found, ranks: list[str]) -> None:
@@ -57,6 +54,8 @@ class EventsScreen(ModalScreen[Row | None]):
             yield Static("enter shows it on the timeline, y copies, esc closes", classes="hint", markup=False)
 
     def on_mount(self) -> None:
+        dialog = self.query_one("#dialog").styles  # kernel names are long: wider than other dialogs
+        dialog.width, dialog.max_width, dialog.height = "96%", 200, "90%"
         table = self.query_one(Table)
         table.show([row | {"id": i} for i, row in enumerate(self._found.rows)])
         table.focus()

@@ -10,6 +10,7 @@ from textual.containers import Horizontal
 from textual.screen import Screen
 
 from runners.profiles import Profile
+from screens.profile_chains import CHAINS, SMALL, chain_rows, small_rows
 from screens.profile_diff import DIFF, diff_rows
 from screens.profile_rows import (
     COLLECTIVES,
@@ -25,6 +26,7 @@ from screens.profile_rows import (
     family_rows,
     kernel_rows,
     question_lines,
+    rank_name,
 )
 from screens.widgets.bars import TextPanel
 from screens.widgets.table import Table
@@ -34,15 +36,17 @@ PAGES: Final = {
     "families": "#families",
     "names": "#kernels",
     "comm": "#comm",
+    "chains": "#chained",
     "answers": "#questions",
     "details": "#text",
     "diff": "#diff",
 }
-KEYS: Final = "fncadx"
+KEYS: Final = "fnciadx"
 """The key of each page, in their order."""
 
 SIDE_BY_SIDE: Final = 110
-_STRAGGLERS_WIDTH: Final = 46
+_ASIDE: Final = {"#stragglers": 46, "#small": 56}
+"""Columns of the second table of a page where two lie beside each other."""
 
 
 @dataclass
@@ -73,6 +77,11 @@ def pages() -> ComposeResult:
             ident="stragglers",
             empty="needs two ranks or more whose collectives match",
         )
+    with Horizontal(id="chained"):
+        yield Table(
+            "gaps and chains", CHAINS, key="id", ident="chains", empty="no gap, and no five small kernels in a row"
+        )
+        yield Table("small pieces", SMALL, key="id", ident="small", empty="nothing was measured", header=False)
     yield TextPanel("the ten questions", ident="questions")
     yield TextPanel("report", ident="text")
     yield Table(
@@ -85,14 +94,14 @@ def pages() -> ComposeResult:
 
 
 def arrange(screen: Screen[Any], width: int, height: int) -> None:
-    """Collectives and stragglers beside each other where there is room, else one below the other."""
+    """The two tables of a page beside each other where there is room, else one below the other."""
     wide = width >= SIDE_BY_SIDE
-    comm = screen.query_one("#comm")
-    collectives, stragglers = screen.query_one("#collectives"), screen.query_one("#stragglers")
-    comm.styles.layout = "horizontal" if wide else "vertical"
-    stragglers.styles.width = _STRAGGLERS_WIDTH if wide else "1fr"
-    collectives.styles.height = height if wide else max(height * 3 // 5, 2)
-    stragglers.styles.height = height if wide else max(height - height * 3 // 5, 2)
+    for page, main, aside in (("#comm", "#collectives", "#stragglers"), ("#chained", "#chains", "#small")):
+        screen.query_one(page).styles.layout = "horizontal" if wide else "vertical"
+        first, second = screen.query_one(main), screen.query_one(aside)
+        second.styles.width = _ASIDE[aside] if wide else "1fr"
+        first.styles.height = height if wide else max(height * 3 // 5, 2)
+        second.styles.height = height if wide else max(height - height * 3 // 5, 2)
 
 
 def fill(screen: Screen[Any], profile: Profile, choice: Choice, rank: int) -> None:
@@ -112,5 +121,10 @@ def fill(screen: Screen[Any], profile: Profile, choice: Choice, rank: int) -> No
     screen.query_one("#diff", Table).show(diff_rows(profile.diff))
     screen.query_one("#collectives", Table).show(collective_rows(report))
     screen.query_one("#stragglers", Table).show([row | {"id": i} for i, row in enumerate(report["stragglers"])])
+    ranks = report["ranks"]
+    chains = screen.query_one("#chains", Table)
+    chains.title = f"gaps and chains, {rank_name(ranks[rank], ranks)}" if ranks else "gaps and chains"
+    chains.show(chain_rows(ranks[rank], profile.starts_ns[rank]) if ranks else [])
+    screen.query_one("#small", Table).show(small_rows(ranks[rank]) if ranks else [])
     screen.query_one("#questions", TextPanel).show(question_lines(report))
     screen.query_one("#text", TextPanel).show(tuple(line(clean(t, 400)) for t in profile.text.splitlines()))

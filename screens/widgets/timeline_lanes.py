@@ -159,7 +159,7 @@ class Timeline(Panel[Lanes]):
         each = (window.end_ns - window.start_ns) / window.width
         what = "gap" if family < 0 else f"mostly {self.names[family]}, busy {100 * share:.1f} %"
         where = f", {length(each)} a cell at {at(begin, window.end_ns - window.start_ns)}, {row['who']} {row['lane']}"
-        keys = "   +/- zoom  0 all  enter events" if self.size.width >= 100 else ""
+        keys = "   +/- zoom  w all  enter events" if self.size.width >= 100 else ""
         return line(" ", (what, "strong"), (where, "dim"), (keys, "dim"))
 
     def side_title(self) -> Line:

@@ -35,12 +35,13 @@ def host_side(seen: RankView, start: int | None = None, end: int | None = None) 
     if start is not None and end is not None:
         begin, stop = np.maximum(begin, start), np.minimum(stop, end)
         begin, stop = begin[stop > begin], stop[stop > begin]
-    next_row = _next_events(seen, stop)
+    next_row = next_events(seen, stop)
     pieces = _pieces(seen, begin, stop, next_row)
     return {
         "idle_by_cause_ns": {cause: int(ns) for cause, ns in zip(CAUSES, pieces.sum(axis=1), strict=True)},
         "gaps": len(begin),
         "largest_gaps": _largest(seen, begin, stop, next_row, pieces),
+        "gap_calls": gap_calls(seen, begin, stop),
         "calls": _calls(seen),
         "os_calls": [
             {"name": name, "count": count, "total_ns": total} for name, (count, total) in seen.timeline.os_calls.items()
@@ -48,7 +49,7 @@ def host_side(seen: RankView, start: int | None = None, end: int | None = None) 
     }
 
 
-def _next_events(seen: RankView, stop: Int) -> Int:
+def next_events(seen: RankView, stop: Int) -> Int:
     """The device event that ends each gap: of those that start then, the first by stream and file order."""
     events = seen.timeline.events
     order = np.lexsort((events.stream, events.start))
@@ -115,6 +116,37 @@ def _call_inside(seen: RankView, begin: int, stop: int, thread: int) -> dict[str
         return None
     best = int(inside.argmax())
     return {"name": seen.timeline.names[calls.name[best]], "covered_ns": int(inside[best])}
+
+
+def calls_in_gaps(seen: RankView, begin: Int, stop: Int) -> tuple[Int, Int, Int]:
+    """What the launching threads called while the device had nothing to do: rows of a call, a gap that it reaches into,
+    and for how many ns. A call inside another one stands beside it."""
+    calls = seen.timeline.calls
+    empty = np.zeros(0, dtype=np.int64)
+    if not len(begin) or not len(seen.launch_calls):
+        return empty, empty, empty
+    mine = np.flatnonzero(np.isin(calls.thread, np.unique(calls.thread[seen.launch_calls])))
+    first = np.searchsorted(stop, calls.start[mine], side="right")
+    last = np.searchsorted(begin, calls.end[mine], side="left")
+    count = np.maximum(last - first, 0)
+    row = np.repeat(mine, count)
+    gap = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(first, count)
+    covered = np.minimum(calls.end[row], stop[gap]) - np.maximum(calls.start[row], begin[gap])
+    return row, gap, covered
+
+
+def gap_calls(seen: RankView, begin: Int, stop: Int) -> list[dict[str, Any]]:
+    """Calls of the launching threads by the idle time they cover: in how many gaps, how many ns; nested ones twice."""
+    calls, names = seen.timeline.calls, seen.timeline.names
+    row, gap, covered = calls_in_gaps(seen, begin, stop)
+    sums, gaps = np.zeros(len(names), dtype=np.int64), np.zeros(len(names), dtype=np.int64)
+    np.add.at(sums, calls.name[row], covered)
+    pairs = np.unique(np.stack([calls.name[row], gap]), axis=1)
+    np.add.at(gaps, pairs[0], 1)
+    return [
+        {"name": names[i], "gaps": int(gaps[i]), "covered_ns": int(sums[i])}
+        for i in sorted(np.flatnonzero(sums).tolist(), key=lambda i: -int(sums[i]))[:_TOP_CALLS]
+    ]
 
 
 def _calls(seen: RankView) -> list[dict[str, Any]]:

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from store.analysis.chains import small_share
 from store.analysis.rank import RankView
 from store.analysis.steps import Step
-from store.analysis.timeline import KERNEL
+from store.analysis.timeline import KERNEL, Int
 
 _PARTS: Final = ("wall_ns", "overlap_ns", "communication_exposed_ns", "copy_exposed_ns", "idle_ns")
 _COUNTS: Final = ("kernels", "graph_kernels", "launches")
@@ -38,6 +39,9 @@ def by_kind(seen: RankView, steps: list[Step], shown: list[dict[str, Any]]) -> d
             "wall_ns_per_token": round(wall / tokens) if tokens else None,
             "launches_per_step": round(sum(row["launches"] for row in rows) / len(rows), 2),
             "launches_per_token": round(launches / tokens, 4) if tokens else None,
+            "kernels_per_step": round(sum(row["kernels"] for row in rows) / len(rows), 2),
+            "kernels_per_token": round(sum(row["kernels"] for row in told) / tokens, 4) if tokens else None,
+            **small_share(_kernel_lengths(seen, [step for step, _ in mine])),
             "graph_share": _ratio(sum(r["graph_kernels"] for r in rows), sum(r["kernels"] for r in rows)),
             "batches": batches[:64],
             "top_kernels": _top_kernels(seen, [step for step, _ in mine]),
@@ -60,6 +64,15 @@ def _ratio(part: int, whole: int) -> float | None:
 def _spread(values: list[int]) -> Mapping[str, int]:
     low, middle, high = np.percentile(values, [0, 50, 100])
     return {"min": round(low), "median": round(middle), "max": round(high)}
+
+
+def _kernel_lengths(seen: RankView, steps: list[Step]) -> Int:
+    """Lengths of the kernels that the steps launched."""
+    events = seen.timeline.events
+    rows = np.concatenate([step.rows for step in steps])
+    rows = rows[events.kind[rows] == KERNEL]
+    lengths: Int = events.end[rows] - events.start[rows]
+    return lengths
 
 
 def _top_kernels(seen: RankView, steps: list[Step]) -> list[dict[str, Any]]:

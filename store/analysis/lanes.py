@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from store.analysis.families import COMMUNICATION, MEMORY
+from store.analysis.hostside import calls_in_gaps, gaps_of, next_events
 from store.analysis.rank import RankView
 from store.analysis.timeline import KERNEL, NO_ID, Int
 
@@ -97,6 +98,10 @@ def _lane(name: str, sums: Int, edges: Int) -> Lane:
     return Lane(name, family, np.minimum(busy / np.maximum(np.diff(edges), 1), 1.0))
 
 
+Between = tuple[int, int | None]
+"""A length in ns: not below the first, below the second (None: no end)."""
+
+
 def events_of(
     seen: RankView,
     *,
@@ -104,9 +109,13 @@ def events_of(
     name: str | None = None,
     start: int | None = None,
     end: int | None = None,
+    length: Between | None = None,
+    after_gap: Between | None = None,
+    gap_call: str | None = None,
     limit: int = 1000,
 ) -> list[dict[str, Any]]:
-    """The events behind a number, in time order: of a family, a name, a window, or any of these together."""
+    """The events behind a number, in time order; of any of these, or of several together: a family, a name, a window,
+    kernels of a length, events that end a device gap of a length, or one that a call of the host reaches into."""
     events, algebra, timeline = seen.timeline.events, seen.algebra, seen.timeline
     mask = np.ones(len(events), dtype=bool)
     if family is not None:
@@ -117,6 +126,10 @@ def events_of(
         mask &= events.end > start
     if end is not None:
         mask &= events.start < end
+    if length is not None:
+        mask &= (events.kind == KERNEL) & _between(events.end - events.start, length)
+    if after_gap is not None or gap_call is not None:
+        mask &= _ends_gap(seen, after_gap or (0, None), gap_call)
     rows = np.flatnonzero(mask)
     rows = rows[np.argsort(events.start[rows], kind="stable")][:limit]
     return [
@@ -133,6 +146,28 @@ def events_of(
         }
         for row in rows.tolist()
     ]
+
+
+def _between(values: Int, bounds: Between) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    least, below = bounds
+    found: np.ndarray[Any, np.dtype[np.bool_]] = (values >= least) & (values < (below if below is not None else 2**62))
+    return found
+
+
+def _ends_gap(seen: RankView, bounds: Between, call: str | None) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Which events end a gap of such a length in which the host was in such a call."""
+    begin, stop = gaps_of(seen.algebra.busy)
+    wanted = _between(stop - begin, bounds)
+    if call is not None:
+        rows, gaps, _ = calls_in_gaps(seen, begin, stop)
+        names = np.array([name == call for name in seen.timeline.names], dtype=bool)
+        inside = np.zeros(len(begin), dtype=bool)
+        inside[gaps[names[seen.timeline.calls.name[rows]]]] = True
+        wanted &= inside
+    mask = np.zeros(len(seen.timeline.events), dtype=bool)
+    ends = next_events(seen, stop[wanted])
+    mask[ends[ends != NO_ID]] = True
+    return mask
 
 
 def _call(seen: RankView, call: int) -> str | None:

@@ -91,7 +91,9 @@ def render(report: dict[str, Any], top: int = 15, width: int = 100) -> str:
     lines += section(
         "Steps by kind (exposed communication; launches a step; kernels from graphs)", _kinds(report["ranks"])
     )
+    lines += section("Small kernels by kind of step", _small(report["ranks"]))
     lines += section("Idle time by cause (first rank)", _causes(report["ranks"][:1]))
+    lines += section("Host calls inside device gaps (first rank; nested calls each)", _gap_calls(report["ranks"][:1]))
     lines += section("Runtime calls (first rank)", _calls(report["ranks"][:1]))
     lines += section("Kernel lengths and device gaps (first rank)", _histograms(report["ranks"][:1]))
     lines += section("Communication", _collectives(report))
@@ -184,6 +186,37 @@ def _kinds(ranks: list[dict[str, Any]]) -> list[str]:
         ("kind", "rank", "steps", "median", "per token", "exposed", "idle", "launches", "graphs"),
         rows,
     )
+
+
+def _small(ranks: list[dict[str, Any]]) -> list[str]:
+    def each(value: float | None) -> str:
+        return "–" if value is None else f"{value:g}"
+
+    rows = [
+        (
+            kind,
+            "–" if rank["rank"] is None else rank["rank"],
+            each(row["kernels_per_step"]),
+            each(row["launches_per_step"]),
+            each(row["kernels_per_token"]),
+            each(row["launches_per_token"]),
+            share(row["under_10us_share"], 1),
+            share(row["under_10us_time_share"], 1),
+        )
+        for rank in ranks
+        for kind, row in rank["kinds"].items()
+    ]
+    heads = ("kernels/step", "launches/step", "/token", "/token", "<10 us", "of time")
+    return table(("kind", "rank", *heads), rows)
+
+
+def _gap_calls(ranks: list[dict[str, Any]]) -> list[str]:
+    rows = [
+        (clean(row["name"], 48), row["gaps"], duration(row["covered_ns"]), share(row["covered_ns"], rank["idle_ns"]))
+        for rank in ranks
+        for row in rank["host"]["gap_calls"][:6]
+    ]
+    return table(("call", "gaps", "covers", "share of idle"), rows)
 
 
 def causes_rows(rank: dict[str, Any]) -> list[tuple[str, int]]:

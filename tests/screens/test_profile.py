@@ -32,7 +32,7 @@ from tests.screens.conftest import OpenApp, goto
 TRACES = Path(__file__).parents[1] / "data" / "traces"
 RANKS = (TRACES / "a100-rank-0.json.gz", TRACES / "a100-rank-1.json.gz")
 PREFILL = TRACES / "vllm-b200-tp8-rank0.json.gz"
-SMALL, MIDDLE = (80, 24), (120, 36)
+SMALL, MIDDLE, LARGE = (80, 24), (120, 36), (200, 60)
 
 
 async def until(pilot: Pilot[int], true: Callable[[], Any]) -> None:
@@ -65,8 +65,11 @@ def percents(text: str) -> list[float]:
 # --- pictures
 
 
-@pytest.mark.parametrize("size", [SMALL, MIDDLE], ids=["80x24", "120x36"])
-@pytest.mark.parametrize("page", ["f", "n", "c"])
+@pytest.mark.parametrize(
+    ("page", "size"),
+    [*((page, size) for page in "fnci" for size in (SMALL, MIDDLE)), ("i", LARGE)],
+    ids=lambda value: value if isinstance(value, str) else f"{value[0]}x{value[1]}",
+)
 def test_picture(snap_compare: Any, page: str, size: tuple[int, int]) -> None:
     async def show(pilot: Pilot[int]) -> None:
         await drawn(pilot)
@@ -225,6 +228,43 @@ async def test_a_kernel_leads_to_its_events_and_an_event_to_its_place() -> None:
         assert FAMILIES[row["family"][timeline.cell]] == chosen["family"]
         begin = timeline.data.window.edge(timeline.cell)
         assert chosen["at_ns"] <= begin <= chosen["at_ns"] + chosen["length_ns"]
+
+
+async def test_gaps_chains_and_every_class_of_lengths_lead_to_their_events() -> None:
+    rank = analyze([PREFILL])["ranks"][0]
+    lengths = [row for row in rank["chains"]["kernel_lengths"] if row["count"]]
+    gaps = [row for row in rank["chains"]["device_gaps"] if row["count"]]
+    app = ProfileApp([PREFILL])
+    async with app.run_test(size=MIDDLE) as pilot:
+        screen = await drawn(pilot)
+        await pilot.press("i")
+
+        async def events_behind(table: Table, key: object) -> EventsScreen:
+            table.select(key)
+            table.focus()
+            await pilot.press("enter")
+            await until(pilot, lambda: isinstance(app.screen, EventsScreen))
+            assert isinstance(app.screen, EventsScreen)
+            return app.screen
+
+        chains, small = screen.query_one("#chains", Table), screen.query_one("#small", Table)
+        wide = max(rank["host"]["largest_gaps"], key=lambda gap: gap["length_ns"])
+        assert chains.data is not None
+        assert small.data is not None
+        first = chains.data[0]
+        assert (first["kind"], first["wall_ns"]) == ("gap", wide["length_ns"])
+        edges = (await events_behind(chains, first["id"]))._found.rows
+        assert edges[-1]["name"] == wide["next"], "what ends the gap"
+        assert edges[-1]["start_ns"] == wide["start_ns"] + wide["length_ns"]
+        await pilot.press("escape")
+        shown = {row["id"]: row for row in small.data}
+        assert shown["prefill: kernels a step"]["value"] == "768"
+        assert shown["kernels under 10 us"]["value"] == str(rank["chains"]["under_10us"])
+        for title, rows in (("kernels", lengths), ("gaps", gaps)):
+            ids = [key for key in shown if key.startswith(title) and shown[key]["share"] is not None][-len(rows) :]
+            for key, row in ((ids[0], rows[0]), (ids[-1], rows[-1])):
+                assert (await events_behind(small, key))._found.found == row["count"], key
+                await pilot.press("escape")
 
 
 async def test_a_family_and_a_cell_lead_to_their_events() -> None:

@@ -276,6 +276,22 @@ def test_scenarios_give_shares_and_time_per_token(capsys: pytest.CaptureFixture[
     assert "wall per token" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("count", [2, 3, 7])
+def test_any_number_of_scenarios_fits_80_columns(
+    count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    named = [tmp_path / f"decode of a long name, concurrency {n}.json.gz" for n in range(count)]
+    for path in named:
+        path.symlink_to(DECODE)
+    assert command(named, scenarios=True) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    shown = [line for line in lines if line.split()[:1] == ["MoE"]]
+    assert sum(len(re.findall(r"72\.5 %", line)) for line in shown) == count
+    assert sum(len(re.findall(r"243\.41 us", line)) for line in shown) == count
+
+
 def answers(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The ten answers by the question's first words."""
     return {" ".join(row["question"].split()[:3]): row for row in report["questions"]}
