@@ -14,7 +14,7 @@ from screens.base import Command, ConsoleScreen, Go
 from screens.data import View
 from screens.dialogs import Ask, Reader
 from screens.live_bar import node_lamps
-from screens.search_data import METRICS, SearchView, load_word, look_search
+from screens.search_data import METRICS, SearchView, load_of, load_word, look_search
 from screens.search_rows import COLUMNS, load_cell
 from screens.search_text import legend, point_lines, tps_word, words
 from screens.widgets.bars import Ends, TextPanel
@@ -32,6 +32,8 @@ class SearchScreen(ConsoleScreen):
     ABOUT = "a concurrency search: its frontier, reasons, answers"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "start", "start a search"),
+        Binding("a", "again", "measure the chosen point again (a finished search)"),
+        Binding("c", "go_on", "carry a finished search on: finer, or further"),
         Binding("m", "metric", "frontier over TPOT, TTFT or E2E"),
         Binding("o", "order", "rows by load, or in order of work"),
         Binding("comma", "step(-1)", "as it was a point before"),
@@ -97,7 +99,8 @@ class SearchScreen(ConsoleScreen):
             live = r["key"] == "live"
             sign, role = ("◐", "accent") if live else lamp(r["outcome"])
             here = chosen is not None and chosen["key"] == r["key"]
-            spots.append(Spot(x, y, load_cell(r)[0], sign, role, r["rings"], live, here))
+            knee = " knee" if snap.knee is not None and load_of(snap.knee) == r["load"] else ""
+            spots.append(Spot(x, y, load_cell(r)[0] + knee, sign, role, r["rings"], live, here))
         name = metric.removesuffix("_ms").upper()
         bound = snap.slo.get(metric, {}).get(stat)
         panel = self.query_one(Frontier)
@@ -206,8 +209,42 @@ class SearchScreen(ConsoleScreen):
         hint = "a case or a search: " + " ".join(clean(n, 20) for n in names[:8])
         self.app.push_screen(Ask("start a search over concurrency", hint, names[0] if names else ""), go)
 
+    def _finished(self) -> SearchView | None:
+        if self.snapshot is not None and not self.snapshot.running:
+            return self.snapshot
+        self.notify("this is for a finished search; it still runs, or there is none")
+        return None
+
+    def action_again(self) -> None:
+        row, snap = self.query_one("#points", Table).row, self._finished()
+        if row is None or snap is None:
+            return
+
+        def go(text: str | None) -> None:
+            if text == "again":
+                self.send("continue_search", run_id=snap.run["run_id"], again=float(row["load"]))
+
+        takes = span_s(snap.pace.get("point_s"))
+        self.app.push_screen(Ask(f"measure {load_word(row)} again? about {takes}", "write again to confirm"), go)
+
+    def action_go_on(self) -> None:
+        snap = self._finished()
+        if snap is None:
+            return
+
+        def go(text: str | None) -> None:
+            changes: dict[str, float] = {**going_on(text or "")}
+            if snap.rules.get("unit") is not None and "max_concurrency" in changes:
+                changes["max_rate"] = changes.pop("max_concurrency")
+            if changes:
+                self.send("continue_search", run_id=snap.run["run_id"], **changes)
+            elif text:
+                self.notify("write for example: refine 2, or max 512, or repeats 5", severity="warning")
+
+        self.app.push_screen(Ask("carry the search on", "refine 2 | max 512 | repeats 5; several with commas"), go)
+
     def ordered(self, kind: str, answer: dict[str, object]) -> None:
-        if kind == "start_search" and isinstance(answer.get("run_id"), str):
+        if kind in ("start_search", "continue_search") and isinstance(answer.get("run_id"), str):
             self.view.run_id, self.view.attempt_id = str(answer["run_id"]), None
             self.action_now()
 
@@ -247,3 +284,15 @@ class SearchScreen(ConsoleScreen):
         yield Command("search: this point live or replayed", "its last attempt on the live screen", self.action_live)
         if self.snapshot.running:
             yield Command("search: stop", "keeps all data; asks first", self.action_stop)
+
+
+def going_on(text: str) -> dict[str, int]:
+    """ "refine 2, max 512" as parameters of the order; {} when it is not understood."""
+    names = {"refine": "refine", "max": "max_concurrency", "repeats": "repeats"}
+    found = {}
+    for part in text.split(","):
+        name, _, value = part.strip().partition(" ")
+        if name not in names or not value.strip().isdecimal():
+            return {}
+        found[names[name]] = int(value)
+    return found

@@ -37,6 +37,7 @@ class SearchView:
     rules: dict[str, Any] = field(default_factory=dict)
     verdict: dict[str, Any] = field(default_factory=dict)
     why: str | None = None  # the answer for which the point at work is measured
+    knee: Row | None = None  # the load behind which tokens cost most latency
     slo: dict[str, dict[str, float]] = field(default_factory=dict)
     pace: Row = field(default_factory=dict)
     nodes: tuple[Row, ...] = ()
@@ -73,6 +74,14 @@ def load_word(row: Row) -> str:
     """ "C 48" or "2.5/s"."""
     rate = row.get("request_rate")
     return f"{rate:g}/s" if rate is not None else f"C {row.get('concurrency')}"
+
+
+def bounds_in(slo: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """metric -> {statistic: bound} of an SLO as a run keeps it."""
+    known = {
+        m: {s: float(v) for s, v in part(slo, m).items() if s in STATS and isinstance(v, int | float)} for m in METRICS
+    }
+    return {m: found for m, found in known.items() if found}
 
 
 def bounds_of(slo: dict[str, dict[str, float]]) -> list[float | None]:
@@ -112,12 +121,13 @@ async def look_search(view: View, feed: Feed, step: int | None) -> SearchView | 
     run = attempts[0]
     options = object_of(run["spec"])
     case, rules, verdict, doing = (part(options, name) for name in ("case", "rules", "verdict", "step"))
-    slo = slo_of(view, {"case_spec": json.dumps(case)})
+    slo = bounds_in(part(options, "slo")) or slo_of(view, {"case_spec": json.dumps(case)})
     tables = ("points", "attempts", "runs", "phases")
     rows = await feed.rows("search_points", run_id, tables=tables)
-    within = await feed.rows("search_within", run_id, *bounds_of(slo), tables=tables) if slo else []
+    good = await feed.rows("search_goodput", run_id, *bounds_of(slo), tables=tables)
+    knee = await feed.rows("search_knee", run_id, tables=tables)
     pace = await feed.rows("search_pace", run_id, tables=("points", "attempts", "lives"))
-    shares = {load_of(w): w["share"] for w in within}
+    served = {load_of(g): g for g in good}
     kind = "input_tps" if case.get("osl") == 1 else "output_tps"
     settled = [r for r in rows if r["outcome"] is not None]
     shown = settled if step is None else settled[:step]
@@ -128,7 +138,8 @@ async def look_search(view: View, feed: Feed, step: int | None) -> SearchView | 
             "key": f"point {r['ordinal']}",
             "load": load_of(r),
             "tps": r[kind],
-            "share": shares.get(load_of(r)),
+            "share": served.get(load_of(r), {}).get("slo_share") if slo else None,
+            "goodput_rps": served.get(load_of(r), {}).get("goodput_rps") if slo else None,
             "rings": rings_of(verdict, load_of(r)) if now else "",
         }
         for r in shown
@@ -142,6 +153,7 @@ async def look_search(view: View, feed: Feed, step: int | None) -> SearchView | 
         rules=rules,
         verdict=verdict,
         why=doing.get("why"),
+        knee=knee[0] if knee and now else None,
         slo=slo,
         pace=pace[0] if pace else {},
         nodes=tuple(await feed.rows("live_nodes", tables=("node_states", "clock_offsets"))),
@@ -185,5 +197,6 @@ async def _with_live(snap: SearchView, feed: Feed, attempts: Sequence[Row], kind
         "target": target_requests(on),
         "rings": "",
         "share": None,
+        "goodput_rps": None,
     }
     return SearchView(**{**snap.__dict__, "live": live})

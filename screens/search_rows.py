@@ -24,8 +24,10 @@ def outcome_cell(r: Row) -> Span:
 
 
 def load_cell(r: Row) -> Span:
-    rate = r["request_rate"]
-    return f"{rate:g}/s" if rate is not None else num(r["concurrency"]), "accent" if r["key"] == "live" else "strong"
+    rate = r.get("request_rate")
+    return f"{rate:g}/s" if rate is not None else num(r.get("concurrency")), "accent" if r.get(
+        "key"
+    ) == "live" else "strong"
 
 
 def spread_cell(r: Row) -> Span:
@@ -64,6 +66,7 @@ COLUMNS = (
     _figure("ttft_ms_p95"),
     _figure("tpot_ms_p95"),
     Column("SLO %", 6, share_cell, ">", keep=6),
+    Column("good/s", 6, lambda r: (num(r["goodput_rps"], 2), "dim"), ">", keep=4),
     Column("rep", 3, _repeats, ">", keep=5),
     _figure("ttft_ms_p50"),
     _figure("tpot_ms_p50"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from screens.data import Row
 from screens.search_data import ANSWERS, S, SearchView, load_of, load_word
-from screens.search_rows import outcome_cell, percent, share_cell, spread_cell
+from screens.search_rows import load_cell, outcome_cell, percent, share_cell, spread_cell
 from screens.widgets.lamps import worded
 from screens.widgets.text import NONE, Line, Span, clean, fit, line, milli, num, span_s
 
@@ -163,7 +163,9 @@ def legend(snap: SearchView) -> Line:
     for name, (letter, _, word) in ANSWERS.items():
         said = snap.verdict.get(name)
         if isinstance(said, dict) and snap.step is None:
-            spans += [(f"({letter}) ", "strong"), (f"{word} {load_word(said)}  ", "dim")]
+            spans += [(f"({letter}) ", "strong"), (f"{word} {load_cell(said)[0]}  ", "dim")]
+    if snap.knee is not None:
+        spans.append((f"knee {load_cell(snap.knee)[0]}", "dim"))
     return Line(tuple(spans))
 
 
@@ -196,6 +198,8 @@ def point_lines(row: Row, snap: SearchView) -> list[Line]:
         line(
             ("in SLO   ", "dim"),
             f"{share_cell(row)[0]} % of the measured requests",
+            ("   goodput ", "dim"),
+            f"{num(row['goodput_rps'], 2)} requests/s",
             ("   prefix hits ", "dim"),
             f"{percent(row.get('prefix_hit_share'))} %",
         )

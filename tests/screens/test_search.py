@@ -29,8 +29,10 @@ SIZES = SMALL, MIDDLE, LARGE = (80, 24), (120, 40), (200, 60)
 STATES = {"live": "search-climbing", "done": "search-finished", "lost": "search-lost", "error": "search-failed"}
 
 
-@pytest.mark.parametrize("size", SIZES, ids=lambda s: f"{s[0]}x{s[1]}")
-@pytest.mark.parametrize("state", ["empty", *STATES])
+PICTURES = [(state, size) for state in ("empty", "live", "lost", "error") for size in SIZES] + [("done", MIDDLE)]
+
+
+@pytest.mark.parametrize(("state", "size"), PICTURES, ids=lambda v: v if isinstance(v, str) else f"{v[0]}x{v[1]}")
 def test_picture(snap_compare: Any, open_app: OpenApp, state: str, size: tuple[int, int]) -> None:
     async def show(pilot: Pilot[int]) -> None:
         await goto(pilot, KEY)
@@ -187,6 +189,23 @@ async def test_s_starts_a_search_and_shows_it(open_app: OpenApp) -> None:
         await pilot.pause(0.1)
         assert session_of(app).orders == [("start_search", {"what": "D2"})]
         assert app.view.run_id == SEARCH
+
+
+async def test_a_finished_search_goes_on_and_measures_a_point_again(open_app: OpenApp) -> None:
+    app = open_app("search-finished")
+    async with app.run_test(size=(120, 40)) as pilot:
+        screen = await opened(pilot)
+        for key, said in (("c", "refine 2, max 160"), ("a", "again"), ("c", "finer please")):
+            screen.query_one("#points", Table).select("point 5")
+            await pilot.press(key)
+            await pilot.pause()
+            app.screen.query_one(Input).value = said
+            await pilot.press("enter")
+            await pilot.pause(0.1)
+        assert session_of(app).orders == [
+            ("continue_search", {"run_id": SEARCH, "refine": 2, "max_concurrency": 160}),
+            ("continue_search", {"run_id": SEARCH, "again": 64.0}),
+        ]
 
 
 @pytest.mark.parametrize("size", [(40, 8), (80, 12), (120, 30)])
