@@ -119,12 +119,12 @@ def second_of(node: int, s: int) -> Iterator[Record]:
         if s % 10 == 0:
             yield GpuProcess(**at, pid=1000 + g, gpu_uuid=uuid, name="VLLM::Worker", mem_used_bytes=88 << 30, ours=True)
     moved = (90000 + s) * 11 * 10**9
-    counters = {"tx_bytes": moved, "rx_bytes": moved, "tx_packets": moved // 4096, "rx_packets": moved // 4096}
+    counters: dict[str, Any] = {"tx_bytes": moved, "rx_bytes": moved, "tx_packets": moved // 4096, "rx_packets": moved // 4096}
     for device in ("mlx5_0", "mlx5_3"):
         kind: dict[str, Any] = {"source": "sysfs", "port": 1, "door": "rdma", "state": "ACTIVE", "rate_gbps": 400.0}
         yield RailSample(**at, device=device, **kind, **counters, errors_total=0, drops_total=0, retransmits_total=3)
-    memory = {"mem_total_bytes": 1 << 40, "mem_available_bytes": 1 << 39}
-    yield HostSample(**at, source="proc", load1=3.0, runnable=3, threads=4000, **memory)
+    host: dict[str, Any] = {"mem_total_bytes": 1 << 40, "mem_available_bytes": 1 << 39}
+    yield HostSample(**at, source="proc", load1=3.0, runnable=3, threads=4000, **host)
     for cpu in (None, *(range(CORES) if s % 5 == 0 else ())):
         yield CpuSample(**at, source="proc", cpu=cpu, user_ticks=s * 50, system_ticks=s * 5, idle_ticks=s * 45)
     for h in range(THREADS if s % 5 == 0 else 0):
@@ -132,8 +132,8 @@ def second_of(node: int, s: int) -> Iterator[Record]:
         yield ThreadSample(**at, **who, name="python3", state="S", run_ns_total=s * S // 2, wait_ns_total=s)
     if node == 0:
         tokens = (90000.0 + s) * 776
-        gauges = {"running": 32.0, "waiting": 0.0, "kv_usage": 0.6}
-        totals = {"prompt_tokens_total": tokens, "generation_tokens_total": tokens}
+        gauges: dict[str, Any] = {"running": 32.0, "waiting": 0.0, "kv_usage": 0.6}
+        totals: dict[str, Any] = {"prompt_tokens_total": tokens, "generation_tokens_total": tokens}
         yield EngineSample(**at, source="metrics", engine="vllm", **gauges, **totals)
 
 
