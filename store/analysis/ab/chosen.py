@@ -23,7 +23,7 @@ def compare_chosen(reader: Reader, a: Sequence[str], b: Sequence[str], asked: Ma
         if len(a) != 1 or not said:
             raise StoreError("name two runs to compare, or one that `ab --run` measured")
         sides = [Side(said[s]["label"], tuple(a), said[s]["variant"]) for s in "ab"]
-    chosen: dict[str, Any] = {k: v if v else said.get(k) for k, v in asked.items()}
+    chosen: dict[str, Any] = {k: asked.get(k) or said.get(k) for k in ("primary", "declared", "margin", "noise")}
     chosen = {k: v for k, v in chosen.items() if v is not None}
     try:
         document = compare(reader, sides[0], sides[1], **chosen)
