@@ -11,6 +11,7 @@ from pathlib import Path
 
 from runners.flows.services import Services
 from runners.nodes.link import Link, NodeError
+from runners.readers import files_of
 from store.export.tree import write_tree
 from store.masking import mask_text
 from store.queries import literal
@@ -26,16 +27,18 @@ async def collect(services: Services, run: Run) -> None:
     """Copy the job files of the run, then write the tree. A file that cannot be had is named in the artifacts."""
     target = Path(run.results_dir or services.inventory.results_path / run.run_id)
     rows = services.store.query(f"from jobs where run_id = {literal(run.run_id)} order by started_wall_ns").dicts()
-    wanted = [(Job(**row), stream) for row in rows for stream in ("stdout", "stderr")]
+    jobs = [Job(**row) for row in rows]
+    wanted = [(job, stream) for job in jobs for stream in ("stdout", "stderr", *files_of(job))]
     found = [await _fetch(services, run, job, stream, target) for job, stream in wanted]
     await services.store.commit([a for a in found if a is not None])
     await asyncio.to_thread(write_tree, services.store, run.run_id, target)
 
 
 async def _fetch(services: Services, run: Run, job: Job, stream: str, target: Path) -> Artifact | None:
-    folder = FOLDERS.get(job.kind, "hardware")
-    suffix = "jsonl" if job.kind == "client" and stream == "stdout" else "log" if folder == "server" else "txt"
-    path = f"{folder}/{job.job_id}.{stream}.{suffix}"
+    folder, files = FOLDERS.get(job.kind, "hardware"), files_of(job)
+    ours = job.kind == "client" and stream == "stdout" and not files  # a tool's stdout is a log, its files are results
+    suffix = "" if stream in files else ".jsonl" if ours else ".log" if folder == "server" else ".txt"
+    path = f"{folder}/{job.job_id}.{stream}{suffix}"
     remote = f"{job.folder}/{stream}"
     local = target / path
     artifact = Artifact(run_id=run.run_id, path=path, kind=job.kind, node=job.node, source=f"{job.node}:{remote}")
@@ -56,7 +59,7 @@ async def _fetch(services: Services, run: Run, job: Job, stream: str, target: Pa
     if not size:
         local.unlink(missing_ok=True)
         return None
-    if folder == "server" or stream == "stderr":
+    if folder == "server" or stream == "stderr" or files:
         await asyncio.to_thread(_mask_file, local)
     with local.open("rb") as f:
         digest = hashlib.file_digest(f, "sha256").hexdigest()

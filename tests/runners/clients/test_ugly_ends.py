@@ -52,7 +52,7 @@ def config(lab: tuple[Path, str], folder: Path) -> Path:
     return path
 
 
-async def until(session: Session, run_id: str, reached: Callable[[dict[str, Any]], bool], limit_s: float = 120) -> None:
+async def until(session: Session, run_id: str, reached: Callable[[dict[str, Any]], bool], limit_s: float = 200) -> None:
     deadline = time.monotonic() + limit_s
     while not reached((await session.rows("run_progress", run_id))[0]):
         assert time.monotonic() < deadline, "not reached in time"
@@ -92,6 +92,9 @@ async def test_no_tool_is_believed_by_its_exit_code(lab: tuple[Path, str], tmp_p
     assert whole[2] == SAMPLE_BYTES
     assert len(whole[3]) == 64
     assert dict(own.rows)["client.a6.requests_ok"] == "6"  # with the unmeasured first
+    kept = tmp_path / "results" / run_id / "requests"
+    assert json.loads((kept / f"{run_id}.a6.client.result.json").read_text()) == json.loads(SAMPLE.read_text())
+    assert "Serving Benchmark" in (kept / f"{run_id}.a6.client.stdout.txt").read_text()
 
 
 async def test_a_killed_owner_is_followed_by_one_that_takes_the_running_tool_over(
