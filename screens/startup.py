@@ -89,8 +89,10 @@ class StartupScreen(ConsoleScreen):
         table.show(snapshot.stages)
         said: list[Line] = []
         if life and life["detail"]:
+            bad = life["outcome"] not in (None, "OK")
+            outcome = f"{life['outcome']}: " if life["outcome"] else ""
             said.append(
-                line((f"{life['outcome'] or ''}: ", "bad" if life["outcome"] != "OK" else ""), clean(life["detail"]))
+                line((outcome, "bad" if bad else ""), (clean(life["detail"]), "" if life["outcome"] else "warn"))
             )
         said += [line((f"{clean(r['node'], 20)} ", "accent"), clean(r["text"], 2000)) for r in snapshot.lines]
         self.query_one("#said", TextPanel).show(tuple(said))

@@ -9,6 +9,7 @@ from console.verbs import DONE, USAGE, Place, number, out, out_json, print_table
 from store.export.hardware import hardware_lines
 
 if TYPE_CHECKING:
+    from runners.session import Session
     from runners.spec import Inventory
     from store.database import Table
 
@@ -68,6 +69,7 @@ async def _show_run(inventory: Inventory, run_id: str, *, as_json: bool, manifes
             document = {"run_id": run_id, "variables": await session.rows("run_manifest", run_id)}
         elif commands:
             document = {"run_id": run_id, "commands": await session.rows("run_commands", run_id)}
+        starts = [] if as_json or manifest or commands else await _starts(session, run_id)
     if as_json:
         out_json(document)
     elif manifest:
@@ -82,7 +84,18 @@ async def _show_run(inventory: Inventory, run_id: str, *, as_json: bool, manifes
             out(c["text"])
     else:
         print_document(document)
+        for line in starts:
+            out(line)
     return DONE
+
+
+async def _starts(session: Session, run_id: str) -> list[str]:
+    """How each server of the run came up."""
+    from console.verbs.stages import start_line
+
+    lives = {r["life_id"]: r for r in await session.rows("startup_lives")}
+    mine = [lives[r["life_id"]] for r in await session.rows("run_lives", run_id) if r["life_id"] in lives]
+    return [start_line(r, await session.rows("startup_stages", r["life_id"])) for r in mine if not r["external"]]
 
 
 def print_document(document: dict[str, Any]) -> None:

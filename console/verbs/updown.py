@@ -7,7 +7,9 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from console.verbs import DONE, NEGATIVE, Place, out, out_json, run_async, say, session_of
+from console.verbs import DONE, NEGATIVE, Place, out, out_json, run_async, say, say_error, session_of
+from runners.spec import ConfigError
+from console.verbs.stages import Progress
 
 if TYPE_CHECKING:
     from runners.session import Session
@@ -32,11 +34,23 @@ def run_restart(place: Place, deployment: str, *, as_json: bool) -> int:
 
 
 async def _change(inventory: Inventory, deployment: str, kind: str, *, as_json: bool) -> int:
+    from store.errors import OwnerGone, StoreError
+
     dep = inventory.deployment(deployment)
+    if dep.engine == "external" and kind != "up":
+        raise ConfigError(f"{deployment} is somebody else's server (engine = external): stop it where it runs")
     asked = time.time_ns()
     async with session_of(inventory, foreground=False) as session:
-        await session.order(kind, deployment=deployment)
+        try:
+            await session.order(kind, deployment=deployment)
+        except OwnerGone:
+            raise
+        except StoreError as e:  # a run uses it
+            say_error(e)
+            return NEGATIVE
         life = await _wait(session, dep, kind, asked)
+        if life and kind == "down" and (life["ended_wall_ns"] or asked) < asked:
+            life = None  # it was gone before
         jobs = await session.rows("jobs_list") if life else []
     wanted = "gone" if kind == "down" else "ready"
     done = (life is None and kind == "down") or (life is not None and life["state"] == wanted)
@@ -70,7 +84,7 @@ async def _wait(session: Session, dep: Deployment, kind: str, asked: int) -> dic
 
     limit = dep.stop_timeout + 60 if kind == "down" else dep.ready_timeout + dep.stop_timeout + 120
     deadline = time.monotonic() + limit
-    said = ""
+    said, progress = "", Progress()
     with interrupts("The owner carries on; `twinrail jobs` shows what runs on the nodes") as presses:
         called_off = False
         while True:
@@ -89,6 +103,9 @@ async def _wait(session: Session, dep: Deployment, kind: str, asked: int) -> dic
             if state != said:
                 said = state
                 say(f"{dep.name}: {state}")
+            if life is not None and kind != "down":
+                for line in progress.lines(life, await session.rows("startup_stages", life["life_id"])):
+                    say(f"  {line}")
             if _over(kind, life, asked) or time.monotonic() > deadline:
                 return life
             with contextlib.suppress(TimeoutError):

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from runners.engines import ENGINES
 from runners.engines.base import RankCommand
@@ -246,6 +247,7 @@ class Lives:
         limit = min(dep.ready_timeout, EXTERNAL_READY_S) if handle.life.external else dep.ready_timeout
         deadline = time.monotonic() + limit
         said = "no answer yet"
+        watch = startup.Watch()
         while True:
             if cancel.is_set():
                 raise LifeFailedError([Reason("CANCELLED", "stopped while the server was starting")])
@@ -270,9 +272,10 @@ class Lives:
                 stands = "" if handle.life.external else f"{await self._standstill(handle)}; "
                 why = f"no token within {limit:.0f} s; {stands}the last answer was: {said}"
                 raise LifeFailedError([Reason("START_FAILED", why)])
+            await self._note_standstill(handle, watch)
             await self._pause(ASK_EVERY_S)
         if handle.life.state != "ready":
-            handle.life = replace(handle.life, state="ready", ready_wall_ns=time.time_ns())
+            handle.life = replace(handle.life, state="ready", ready_wall_ns=time.time_ns(), detail=None)
             await services.store.commit([handle.life, *await self._described(handle)])
 
     async def _pause(self, seconds: float) -> None:
@@ -328,9 +331,22 @@ class Lives:
 
     async def _standstill(self, handle: LifeHandle) -> str:
         """Which stage and which ranks the start waits for."""
-        query = call("startup_ranks", handle.life.life_id)
-        rows = await asyncio.to_thread(lambda: self.services.store.query(query).dicts())
+        rows = await self._marks(handle)
         return startup.hanging(rows, [n.name for n in handle.nodes], handle.dep.topology.ranks)
+
+    async def _marks(self, handle: LifeHandle) -> list[dict[str, Any]]:
+        query = call("startup_ranks", handle.life.life_id)
+        return await asyncio.to_thread(lambda: self.services.store.query(query).dicts())
+
+    async def _note_standstill(self, handle: LifeHandle, watch: startup.Watch) -> None:
+        """Say in the life's row what a start without progress waits for, long before its limit; and that it goes on."""
+        if handle.life.external or handle.life.state == "ready" or not watch.due(time.monotonic()):
+            return
+        stands = watch.stands(await self._marks(handle), time.monotonic())
+        detail = await self._standstill(handle) if stands else None
+        if detail != handle.life.detail:
+            handle.life = replace(handle.life, detail=detail)
+            await self.services.store.commit([handle.life])
 
     async def _port_free(self, handle: LifeHandle) -> None:
         """A server that already listens there would answer in place of ours: refuse to start beside it."""

@@ -21,6 +21,33 @@ TITLES = {
     "warmup": "warm-up",
 }
 
+LOOK_EVERY_S = 10.0
+STANDS_S = 60.0
+
+
+class Watch:
+    """Whether a start makes progress: any new begin or end of a stage of any rank is one."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+        self._seen = -1
+        self._since = 0.0
+
+    def due(self, now_s: float) -> bool:
+        """Whether it is time to look again."""
+        if now_s < self._next:
+            return False
+        self._next = now_s + LOOK_EVERY_S
+        return True
+
+    def stands(self, rows: Sequence[Mapping[str, Any]], now_s: float) -> bool:
+        """Whether nothing has moved for STANDS_S, or for twice the usual time of the stage that is on."""
+        marks = len(rows) + sum(r["end_s"] is not None for r in rows)
+        if marks != self._seen:
+            self._seen, self._since = marks, now_s
+        usual = max((r["typical_s"] or 0.0 for r in rows if r["end_s"] is None), default=0.0)
+        return now_s - self._since > max(STANDS_S, 2 * usual)
+
 
 def hanging(rows: Sequence[Mapping[str, Any]], nodes: Sequence[str], ranks: int) -> str:
     """Words for the rows of startup_ranks: where the start stands, and who holds it up.

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runners.flows.startup import hanging
+from runners.flows.startup import Watch, hanging
 from runners.probes.base import ProbeContext
 from runners.probes.logs import LogReader
 from store.database import Store
@@ -131,3 +131,17 @@ def test_the_stages_show_where_each_node_is_and_what_is_usual(store: Store) -> N
     assert (stuck["state"], stuck["ended"], stuck["waiting"], stuck["typical_s"]) == ("now", 1, [2], 9.0)
     assert found["node7", "weights"]["state"] == "to come"
     assert found[None, "ready"]["typical_s"] == 60.0
+
+
+def test_a_start_stands_when_nothing_moves_for_longer_than_usual() -> None:
+    watch = Watch()
+    row = {"end_s": None, "typical_s": None}
+    assert [watch.due(t) for t in (0.0, 5.0, 10.0)] == [True, False, True]
+    assert not watch.stands([row], 0.0)
+    assert not watch.stands([row], 59.0)
+    assert watch.stands([row], 61.0)
+    assert not watch.stands([{**row, "end_s": 3.0}], 62.0)  # a stage has ended
+    slow = {"end_s": None, "typical_s": 100.0}
+    assert not watch.stands([slow, row], 63.0)
+    assert not watch.stands([slow, row], 250.0)  # twice the usual time is allowed
+    assert watch.stands([slow, row], 270.0)
