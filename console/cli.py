@@ -76,7 +76,7 @@ def init(
 def check(
     config: Config = None,
     demo: Demo = False,
-    deployment: str | None = None,
+    deployment: Annotated[str | None, typer.Option("--deployment", "-d")] = None,
     as_json: AsJson = False,
     full: Annotated[bool, typer.Option("--full", help="hash whole model files, not samples of them")] = False,
 ) -> None:
