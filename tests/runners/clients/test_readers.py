@@ -74,7 +74,7 @@ def test_every_request_has_its_tokens_and_times_in_order(client: str) -> None:
         assert row.sent_ns is not None
         assert row.first_ns is not None
         assert row.last_ns is not None
-        assert row.sent_ns < row.first_ns < row.last_ns == row.end_ns
+        assert row.sent_ns < row.first_ns <= row.last_ns == row.end_ns  # AIPerf read one whole answer at once
         assert row.sent_wall_ns == row.sent_ns + CLOCK["wall_minus_mono_ns"]
         assert row.chunk_ns is not None
         assert row.chunk_ns == sorted(row.chunk_ns)
@@ -191,7 +191,7 @@ def test_failed_requests_keep_their_words_and_a_first_token_at_zero_is_a_failure
     source["errors"][0] = "Traceback (most recent call last):\n  ...\nClientConnectorError: Cannot connect\x1b[2J"
     source["ttfts"][1] = 0.0
     failed = [r for r in requests(parse("vllm_bench", json.dumps(source).encode())) if r.status == "failed"]
-    assert [r.error_text for r in failed] == ["ClientConnectorError: Cannot connect[2J", "TTFT 0"]
+    assert [r.error_text for r in failed] == ["ClientConnectorError: Cannot connect?[2J", "TTFT 0"]
     assert all(r.first_ns is None and r.output_tokens is None for r in failed)
 
 
