@@ -8,8 +8,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from console.verbs import DONE, NEGATIVE, Place, out, out_json, run_async, say, say_error, session_of
-from runners.spec import ConfigError
 from console.verbs.stages import Progress
+from runners.spec import ConfigError
 
 if TYPE_CHECKING:
     from runners.session import Session
