@@ -1456,17 +1456,24 @@ class Engine(Process):
             self.log.line("EngineCore", "", f"Decode batch, {load}, {speed}, {queue}")
 
     async def storms(self) -> None:
-        """Long prompts of other clients, all at once, while somebody decodes. No two are alike."""
-        storm, rng = self.faults.storm, random.Random(self.args.seed)
+        """Long prompts of other clients, all at once, while somebody decodes. No two are alike, and none comes while
+        one of the last storm is on: a slow machine has longer storms, not ever more of them."""
+        storm, rng, mine = self.faults.storm, random.Random(self.args.seed), 0
+
+        def sink(req: Request, word: str, reason: Optional[str]) -> None:
+            nonlocal mine
+            mine -= reason is not None
+
         while storm is not None and not self.dead:
             await asyncio.sleep(storm[0])
-            if not any(req.decoding for req in self.scheduler.running):
+            if mine or not any(req.decoding for req in self.scheduler.running):
                 continue
+            mine = storm[1]
             length = min(storm[2], self.max_len - 1)
             for _ in range(storm[1]):
                 tokens = [rng.randrange(32000) for _ in range(length)]
                 rid = f"storm-{rng.getrandbits(32):08x}"
-                self.submit(Request(rid, tokens, 1, 1 << 60, False, lambda req, word, reason: None))
+                self.submit(Request(rid, tokens, 1, 1 << 60, False, sink))
 
     async def vllm_stats(self) -> None:
         """vLLM's averages, every interval in which there was work and once after."""
