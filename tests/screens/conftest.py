@@ -13,12 +13,13 @@ from console.app import TwinrailApp
 from runners.spec import parse_inventory
 from screens.base import ConsoleScreen
 from store.database import Store
-from tests.screens import samples, scene, search_scene
+from tests.screens import mixed_scene, samples, scene, search_scene
 from tests.screens.fake_session import StoreSession
 
 SCENES = {
     **{"live": scene.live, "lost": scene.lost, "error": scene.error, "empty": scene.empty},
     **{f"search-{s.__name__}": s for s in search_scene.SCENES},
+    **{s.__name__: s for s in mixed_scene.SCENES},
 }
 OpenApp = Callable[..., TwinrailApp]
 
@@ -77,3 +78,12 @@ async def settled(pilot: Pilot[int], screen: ConsoleScreen) -> None:
     else:
         raise AssertionError("the screen did not ask again in 30 s")
     await pilot.pause()
+
+
+async def until(pilot: Pilot[int], holds: Callable[[], bool]) -> None:
+    """Wait until `holds` does, 30 s at most."""
+    for _ in range(1500):
+        await pilot.pause(0.02)
+        if holds():
+            return
+    raise AssertionError("it did not come to that in 30 s")

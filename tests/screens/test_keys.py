@@ -9,10 +9,12 @@ from textual.widgets import Input
 
 from console.app import PLACES, TwinrailApp
 from screens.base import ConsoleScreen, bottom_bar
+from screens.control import RunControl
 from screens.data import Place
-from screens.dialogs import Reader, StartRun
+from screens.dialogs import Pick, Reader
 from screens.help import HelpScreen
 from screens.live import LiveScreen, instant
+from screens.plan import PlanScreen
 from screens.widgets.bars import Bar, TextPanel
 from screens.widgets.chart import Chart
 from screens.widgets.findings import Findings
@@ -20,8 +22,8 @@ from screens.widgets.logview import LogView
 from screens.widgets.requests import Requests
 from screens.widgets.table import Table
 from screens.widgets.text import width_of
-from store.records import LogLine
-from tests.screens.conftest import OpenApp, goto, settled
+from store.records import LogLine, NodeState, Order
+from tests.screens.conftest import OpenApp, goto, settled, until
 from tests.screens.fake_session import StoreSession
 from tests.screens.samples import NOW, OFFSETS, RUN, S
 
@@ -31,33 +33,27 @@ def session_of(app: TwinrailApp) -> StoreSession:
     return app.session
 
 
-async def test_enter_on_a_case_starts_it_as_the_dialog_says(open_app: OpenApp) -> None:
+async def test_enter_on_a_case_shows_on_the_plan_screen_what_a_start_will_do(open_app: OpenApp) -> None:
     app = open_app("live")
-    session_of(app).answer = {"ok": True, "run_id": RUN}
     async with app.run_test(size=(120, 36)) as pilot:
         screen = await goto(pilot, "1")
         screen.query_one("#cases", Table).select("D2-C16")
         await pilot.press("enter")
-        await pilot.pause()
-        assert isinstance(app.screen, StartRun)
-        await pilot.press("right", "up", "up", "k", "enter")
-        await pilot.pause(0.2)
-        assert session_of(app).orders == [
-            ("start_run", {"what": ["D2-C16"], "deployment": "tp8pp2", "repeats": 3, "keep": True})
-        ]
-        assert isinstance(app.screen, LiveScreen), "after the start the run is shown"
+        plan = await goto(pilot, "4")
+        assert isinstance(plan, PlanScreen)
+        assert (plan.draft.kind, plan.draft.names) == ("case", ("D2-C16",))
+        assert session_of(app).orders == [], "nothing starts before s"
 
 
-async def test_several_marked_cases_start_as_one_run(open_app: OpenApp) -> None:
+async def test_several_marked_cases_become_one_run(open_app: OpenApp) -> None:
     app = open_app("live")
     async with app.run_test(size=(120, 36)) as pilot:
         screen = await goto(pilot, "1")
         screen.query_one("#cases", Table).select("P1-C1")
         await pilot.press("x", "x", "enter")
-        await pilot.pause()
-        await pilot.press("enter")
-        await pilot.pause(0.2)
-        assert session_of(app).orders[0][1]["what"] == ["P1-C1", "P2-C1"]
+        plan = await goto(pilot, "4")
+        assert isinstance(plan, PlanScreen)
+        assert plan.draft.names == ("P1-C1", "P2-C1")
 
 
 async def test_a_running_run_stops_only_when_the_word_is_written(open_app: OpenApp) -> None:
@@ -75,6 +71,54 @@ async def test_a_running_run_stops_only_when_the_word_is_written(open_app: OpenA
         await pilot.press("enter")
         await pilot.pause(0.1)
         assert session_of(app).orders == [("stop_run", {"run_id": RUN})]
+
+
+async def test_a_run_is_paused_skipped_retried_and_aborted_from_any_screen(open_app: OpenApp) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(80, 24)) as pilot:
+        screen = await goto(pilot, "8")
+
+        async def control(*keys: str) -> None:
+            await pilot.press("C")
+            await until(pilot, lambda: isinstance(app.screen, RunControl))
+            await pilot.press(*keys)
+            await pilot.pause()
+
+        await control("p")
+        await control("s")
+        assert isinstance(app.screen, Pick)
+        await pilot.press("enter")
+        await control("r")
+        await pilot.press("enter")
+        await control("a")
+        await pilot.press("enter")
+        await control("a")
+        app.screen.query_one(Input).value = "abort"
+        await pilot.press("enter")
+        await until(pilot, lambda: len(session_of(app).orders) == 4)
+        await settled(pilot, screen)
+        assert session_of(app).orders == [
+            ("pause_run", {"run_id": RUN}),
+            ("skip_attempt", {"run_id": RUN, "attempt_id": f"{RUN}-2"}),
+            ("retry_attempt", {"run_id": RUN, "attempt_id": f"{RUN}-1"}),
+            ("stop_run", {"run_id": RUN}),
+        ], "the abort whose word was not written is no order"
+
+
+async def test_a_paused_run_says_so_and_goes_on(open_app: OpenApp) -> None:
+    app = open_app("live")
+    paused = Order(
+        order_id="o1", wall_ns=NOW, who="night shift", kind="pause_run", params="{}", state="accepted", run_id=RUN
+    )
+    session_of(app).store.write([paused], urgent=True).result()
+    async with app.run_test(size=(80, 24)) as pilot:
+        home = await goto(pilot, "1")
+        assert "paused by night shift" in home.query_one("#now", TextPanel).plain()
+        await pilot.press("C")
+        await until(pilot, lambda: isinstance(app.screen, RunControl))
+        await pilot.press("p")
+        await until(pilot, lambda: bool(session_of(app).orders))
+        assert session_of(app).orders == [("resume", {"run_id": RUN})]
 
 
 async def test_pause_holds_the_picture_and_space_lets_go(open_app: OpenApp) -> None:
@@ -274,6 +318,21 @@ async def test_a_dead_owner_is_told_and_a_new_one_offered(open_app: OpenApp) -> 
         await settled(pilot, screen)
         assert app.session.owner.alive
         assert not screen.query_one("#notice").display
+
+
+async def test_home_offers_a_new_owner_in_words_when_the_owner_has_ended_by_itself(open_app: OpenApp) -> None:
+    app = open_app("live")
+    states = [NodeState(node=n, state="closed", detail=f"{n}: this link was closed.", wall_ns=NOW) for n in OFFSETS]
+    session_of(app).store.write(states, urgent=True).result()
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = await goto(pilot, "1")
+        assert "link was closed" not in screen.query_one("#nodes", Table).plain()
+        app.session.owner.alive = False
+        screen.show()
+        assert "press O: a new owner" in screen.query_one("#now", TextPanel).plain()
+        await pilot.press("O")
+        await settled(pilot, screen)
+        assert "press O" not in screen.query_one("#now", TextPanel).plain()
 
 
 async def test_maximise_gives_a_panel_the_room_and_takes_it_back(open_app: OpenApp) -> None:

@@ -8,7 +8,8 @@ import pytest
 from textual.pilot import Pilot
 
 from console.app import PLACES
-from tests.screens.conftest import OpenApp, goto
+from screens.control import RunControl
+from tests.screens.conftest import OpenApp, goto, until
 
 KEYS = {p.name: p.key for p in PLACES if p.name != "profile"}
 SIZES = SMALL, MIDDLE, LARGE = (80, 24), (120, 36), (200, 60)
@@ -59,10 +60,11 @@ def test_owner_gone(snap_compare: Any, open_app: OpenApp) -> None:
     assert snap_compare(app, terminal_size=SMALL, run_before=show)
 
 
-def test_start_dialog(snap_compare: Any, open_app: OpenApp) -> None:
+def test_control_of_a_run(snap_compare: Any, open_app: OpenApp) -> None:
     async def show(pilot: Pilot[int]) -> None:
         await goto(pilot, "1")
-        await pilot.press("enter")
+        await pilot.press("C")
+        await until(pilot, lambda: isinstance(pilot.app.screen, RunControl))
         await pilot.pause()
 
     assert snap_compare(open_app("live"), terminal_size=SMALL, run_before=show)
