@@ -405,11 +405,46 @@ def read(
     _leave(read_files(files or [], kind=kind, json_out=as_json, list_kinds=kinds))
 
 
+@app.command()
+def export(
+    run_id: Annotated[str, typer.Argument(metavar="RUN", help="with --verify also the folder of a tree")],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="compare the tree with its checksums, write nothing")
+    ] = False,
+    to: Annotated[Path | None, typer.Option(help="a copy in this folder too")] = None,
+    config: Config = None,
+    demo: Demo = False,
+    as_json: AsJson = False,
+) -> None:
+    """The results tree of a run, complete: tables, logs, commands, all rows, checksums."""
+    from console.verbs.export import run_export, verify_tree
+
+    place = Place(config, demo)
+    if verify:
+        if to is not None:
+            raise typer.BadParameter("--verify goes without --to")
+        _leave(verify_tree(place, run_id, as_json=as_json))
+    _leave(run_export(place, run_id, to, as_json=as_json))
+
+
 @app.command(name="import")
-def import_(files: list[Path], as_json: AsJson = False) -> None:
-    """Launch scripts, docker commands or compose files (one a node) -> a deployment. Nothing of them is executed."""
+def import_(
+    files: list[Path],
+    config: Config = None,
+    demo: Demo = False,
+    force: Annotated[bool, typer.Option("--force", help="take a results tree that has changed too")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Launch scripts, docker commands or compose files (one a node) -> a deployment. Nothing of them is executed.
+
+    A folder is a results tree: its run goes into the store.
+    """
     from console.importing import import_file
 
+    if len(files) == 1 and files[0].is_dir():
+        from console.verbs.export import import_run
+
+        _leave(import_run(Place(config, demo), files[0], force=force, as_json=as_json))
     _leave(import_file(files, json_out=as_json))
 
 

@@ -158,6 +158,22 @@ class AddNote(_Order):
     text: Words
 
 
+class Export(_Order):
+    """The results tree of a run anew, complete with rows and checksums; `to`: a copy in that folder too."""
+
+    kind: Literal["export"]
+    run_id: RunId
+    to: Annotated[str, Field(max_length=4096)] | None = None
+
+
+class ImportTree(_Order):
+    """A results tree of another machine; `force`: also one that has changed since it was exported."""
+
+    kind: Literal["import_tree"]
+    path: Annotated[str, Field(min_length=1, max_length=4096)]
+    force: bool = False
+
+
 class Resume(_Order):
     """Unfinished runs go on, after a crash or a pause: the one that is named, else all."""
 
@@ -184,6 +200,8 @@ AnyOrder = (
     | Restart
     | StartWatch
     | AddNote
+    | Export
+    | ImportTree
     | Resume
     | StopOwner
 )

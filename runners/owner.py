@@ -13,8 +13,9 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Self
 
 import orjson
@@ -29,6 +30,7 @@ from runners.flows.run_case import RunFlow
 from runners.flows.search import SearchFlow, continued, options_of
 from runners.flows.services import Services
 from runners.flows.sweep import Sweeper
+from runners.flows.trees import export_run, import_tree
 from runners.flows.upkeep import keep_jobs
 from runners.flows.watch import WatchFlow, new_watch, place_of
 from runners.ingest import Ingest
@@ -154,7 +156,19 @@ class Owner:
             await self.store.commit([row])
         except StoreError as e:  # a full disk must not keep anybody from stopping a run
             log.warning("order not recorded: %s %s by %s: %s", kind, state, who, e)
+        if (work := answer.pop("work", None)) is not None:
+            self._spawn(self._work(row, work))
         return {**answer, "order_id": order_id}
+
+    async def _work(self, row: Order, work: Callable[[], dict[str, Any]]) -> None:
+        """Carry out what takes longer than an answer may; the order's row says how it ended (state done | failed)."""
+        try:
+            answer = await asyncio.to_thread(work)
+        except StoreError as e:
+            row = replace(row, state="failed", detail=str(e))
+        else:
+            row = replace(row, state="done", detail=orjson.dumps(answer).decode(), run_id=answer.get("run_id"))
+        await self.store.commit([row])
 
     async def _carry_out(self, order: orders.AnyOrder) -> dict[str, Any]:
         match order:
@@ -192,6 +206,12 @@ class Owner:
             case orders.StartWatch():
                 await self._reload()
                 return await self._start_watch(order)
+            case orders.Export():
+                results = self.inventory.results_path
+                return {"ok": True, "work": partial(export_run, self.store, order.run_id, results, order.to)}
+            case orders.ImportTree():
+                results = self.inventory.results_path
+                return {"ok": True, "work": partial(import_tree, self.store, order.path, results, force=order.force)}
             case orders.AddNote():
                 note = Note(run_id=order.run_id, wall_ns=time.time_ns(), who=order.who, text=mask_text(order.text))
                 await self.store.commit([note])

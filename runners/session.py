@@ -19,7 +19,7 @@ from runners import owner_process
 from runners.spec import ConfigError, Inventory, load_inventory, user_name
 from store.database import Query, Store, Table
 from store.errors import OwnerGone, QueryCancelled, StoreBusy, StoreError
-from store.queries import call
+from store.queries import call, literal
 
 if TYPE_CHECKING:
     from runners.flows.dry_run import Known
@@ -79,6 +79,17 @@ class Session:
     async def order(self, kind: str, **params: Any) -> dict[str, Any]:
         """Ask the owner for something; its answer. Raises StoreError when there is no owner or it refuses."""
         raise StoreError("no owner lives: `twinrail` or `twinrail resume` starts one")
+
+    async def carried_out(self, kind: str, **params: Any) -> dict[str, Any]:
+        """The same for an order that takes longer than an answer may: its end. Raises StoreError when it failed."""
+        order_id = str((await self.order(kind, **params))["order_id"])
+        while True:
+            rows = (await self.sql(f"select state, detail from orders where order_id = {literal(order_id)}")).rows
+            if rows and rows[0][0] == "done":
+                return dict(orjson.loads(rows[0][1]))
+            if rows and rows[0][0] == "failed":
+                raise StoreError(str(rows[0][1]))
+            await asyncio.sleep(0.3)
 
     async def plan(self, kind: str, **params: Any) -> dict[str, Any]:
         """What an order to start a run or a search would do (runners/flows/dry_run.py); nothing is contacted.

@@ -12,6 +12,7 @@ from pathlib import Path
 from runners.flows.services import Services
 from runners.nodes.link import Link, NodeError
 from runners.readers import files_of
+from store.export.sums import write_sums
 from store.export.tree import write_tree
 from store.masking import mask_text
 from store.queries import literal
@@ -32,6 +33,7 @@ async def collect(services: Services, run: Run) -> None:
     found = [await _fetch(services, run, job, stream, target) for job, stream in wanted]
     await services.store.commit([a for a in found if a is not None])
     await asyncio.to_thread(write_tree, services.store, run.run_id, target)
+    await asyncio.to_thread(write_sums, target)
 
 
 async def _fetch(services: Services, run: Run, job: Job, stream: str, target: Path) -> Artifact | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,6 +17,7 @@ from store.export.reader import STATS, Reader
 from store.export.reproduce import reproduce_script
 from store.export.search import points_text
 from store.queries import call
+from store.text import plain
 
 SUMMARY_COLUMNS = (
     *("run_id", "case", "isl", "osl", "concurrency", "request_rate", "attempt", "life", "outcome", "window"),
@@ -47,12 +49,17 @@ def write_tree(reader: Reader, run_id: str, target: Path) -> None:
         commands = reader.query(call("run_commands", run_id)).dicts()
         for purpose in sorted({c["purpose"] for c in commands} | {"server", "bench"}):
             text = commands_text([c for c in commands if c["purpose"] == purpose])
-            _write(target / f"{purpose}_cmd.txt", text.encode())
+            _write(target / f"{_file_word(purpose)}_cmd.txt", text.encode())
         _write(target / "reproduce.sh", reproduce_script(manifest, commands).encode())
         (target / "reproduce.sh").chmod(0o755)
         _write(target / "notes.md", _notes(reader, run_id).encode())
     except OSError as e:
         raise ResultsError(f"cannot write {target}: {e}. Make room or set results = in [project].") from e
+
+
+def _file_word(purpose: str) -> str:
+    """A purpose as part of a file's name: an imported run may say anything."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", purpose)[:60]
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -149,7 +156,7 @@ def commands_text(commands: Iterable[dict[str, Any]]) -> str:
         said = f"executed on {c['node']} at {_when(c['started_wall_ns'])} in {c['cwd']}, job {c['job_id']}, {end}"
         if c["label"] != "executed":
             said = f"{c['label']}: not executed"
-        env = "".join(f"# {k}={v}\n" for k, v in (orjson.loads(c["env"]) if c["env"] else {}).items())
+        env = "".join(f"# {plain(f'{k}={v}')}\n" for k, v in (orjson.loads(c["env"]) if c["env"] else {}).items())
         parts.append(f"# {said}\n{env}{c['text']}\n")
     return "\n".join(parts) if parts else "# no command of this kind was executed in this run\n"
 
