@@ -28,11 +28,12 @@ Span = tuple[int, int]
 @dataclass(frozen=True)
 class Batch:
     """Events as parsed. starts, lengths: their ts and dur in whole nanoseconds from the digits in the file (UNREADABLE
-    where there are none), once a double would round them; else None."""
+    where there are none), once a double would round them; else None. in_ns: they were written as nanoseconds."""
 
     events: list[Event]
     starts: Int | None = None
     lengths: Int | None = None
+    in_ns: bool = False
 
 
 _KINDS: Final = (
@@ -62,6 +63,7 @@ _TASK_TYPE: Final = ord("T")
 _MAX_OBJECT: Final = 32 << 20
 _MAX_HEAD: Final = 64 << 20
 _SAMPLE: Final = 1 << 20
+_NS_EPOCH: Final = 1e17  # no count of microseconds of our era is above this; counts of nanoseconds are
 _DOUBLE_KEEPS_NS: Final = 2.0**43
 """Above this many microseconds a double no longer keeps whole nanoseconds."""
 
@@ -153,6 +155,9 @@ class EventStream:
         self._exact = self._exact or any(_rounded(event.get("ts")) for event in events[:64])
         if not self._exact:
             return Batch(events), bad
+        in_ns = any(isinstance(ts := event.get("ts"), float) and abs(ts) > _NS_EPOCH for event in events[:64])
+        if in_ns:
+            return Batch(events, _exact("ts", events, pieces, b"", 1), _exact("dur", events, pieces, b"", 1), True), bad
         return Batch(events, _exact("ts", events, pieces, text), _exact("dur", events, pieces, text)), bad
 
 
@@ -280,8 +285,8 @@ def _rounded(ts: object) -> bool:
     return isinstance(ts, float) and abs(ts) > _DOUBLE_KEEPS_NS
 
 
-def _exact(key: str, events: list[Event], pieces: list[bytes], text: bytes) -> Int:
-    """A time of each event in nanoseconds, from its digits."""
+def _exact(key: str, events: list[Event], pieces: list[bytes], text: bytes, scale: int = 1000) -> Int:
+    """A time of each event in nanoseconds, from its digits. scale: nanoseconds of the unit they are written in."""
     found = _THREE_DECIMALS[key].findall(text)
     if len(found) == len(events):
         # As libkineto writes them: without their dots they are whole nanoseconds.
@@ -290,14 +295,14 @@ def _exact(key: str, events: list[Event], pieces: list[bytes], text: bytes) -> I
     times = []
     for event, piece in zip(events, pieces, strict=True):
         digits = _ANY_TIME[key].search(piece)
-        times.append(_ns(digits.group(1).decode() if digits else str(event.get(key))))
+        times.append(_ns(digits.group(1).decode() if digits else str(event.get(key)), scale))
     return column(times)
 
 
-def _ns(us: str) -> int:
-    """Microseconds as written, in whole nanoseconds; UNREADABLE if that is no number or out of range."""
+def _ns(written: str, scale: int) -> int:
+    """A time as written, in whole nanoseconds; UNREADABLE if that is no number or out of range."""
     try:
-        ns = int((Decimal(us[:40]) * 1000).to_integral_value())
+        ns = int((Decimal(written[:40]) * scale).to_integral_value())
     except (InvalidOperation, ValueError, OverflowError):
         return UNREADABLE
     return ns if abs(ns) < 2**62 else UNREADABLE

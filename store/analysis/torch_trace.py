@@ -58,6 +58,8 @@ _MERGED: Final = re.compile(r"^\[([^\]]{1,40})\]")
 _NS_EPOCH: Final = 1e17
 """No microsecond count of our era is above this; nanosecond counts are."""
 _MAX_NS: Final = 9.2e18
+_MAX_NAME: Final = 16_384
+"""No kernel's name is longer; rules and screens are not made for one that is."""
 
 
 @dataclass
@@ -131,8 +133,8 @@ class _Reader:
             elif label is not None:
                 label, group = None, self._group(None)
             name = event.get("name")
-            if name.__class__ is not str:
-                name = str(name)
+            if name.__class__ is not str or len(name) > _MAX_NAME:
+                name = str(name)[:_MAX_NAME]
             if code == _CALL:
                 thread = self._thread(pid, event.get("tid"))
                 name_id = names.setdefault(name, len(names))
@@ -211,6 +213,7 @@ class _Reader:
         if batch.starts is not None and batch.lengths is not None:
             start, length = batch.starts, batch.lengths
             good = (start != UNREADABLE) & (length != UNREADABLE)
+            self.in_ns |= batch.in_ns
         else:
             start, good, scale = self._ns([event.get("ts") for event in batch.events])
             length, has_length, _ = self._ns([event.get("dur") for event in batch.events], scale)
@@ -268,6 +271,8 @@ class _Reader:
     def _nothing(self) -> str:
         if any(group.call_parts or group.found_ranges for group in self.groups.values()):
             return "CPU-only: host calls, but no device activity (was the profiler started with GPU activities?)"
+        if self.dropped:
+            return "no device event with a usable time is left"
         return "no device activity was recorded: the capture is CPU-only or empty"
 
     def _check_unit(self, found: Ingest) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -341,3 +342,36 @@ def test_any_value_in_any_field_is_survived(
     for rank in analyze([path, path])["ranks"]:
         rest = ("overlap_ns", "communication_exposed_ns", "copy_exposed_ns", "idle_ns")
         assert sum(rank["compute_ns"].values()) + sum(rank[part] for part in rest) == rank["wall_ns"]
+
+
+def test_a_name_without_end_costs_no_time(tmp_path: Path) -> None:
+    """Rules, screens and tables are made for names of some thousand characters."""
+    path = write(tmp_path / "t.json", [kernel("x" * 5_000_000 + "_gemm", 0, 5), kernel("b_gemm", 10, 5)])
+    report = analyze([path])
+    assert sum(row["count"] for row in report["kernels"]) == 2
+    assert max(len(row["name"]) for row in report["kernels"]) <= 16_384
+
+
+@pytest.mark.parametrize("ts", ["1712195495505582987.0", "1712195495505582987.250"])
+def test_nanoseconds_with_a_point_are_read_as_nanoseconds(ts: str, tmp_path: Path) -> None:
+    events = [
+        json.dumps(kernel("a_gemm", 77, 500.0)).replace(": 77,", f": {at},") for at in (ts, "1712195495505583987.0")
+    ]
+    path = tmp_path / "t.json"
+    path.write_text(f'{{"traceEvents": [{", ".join(events)}]}}')
+    report = analyze([path])
+    assert report["ranks"][0]["wall_ns"] == 1_500
+    assert any("times are nanoseconds" in problem for problem in report["problems"])
+
+
+def test_what_is_no_file_of_text_is_said(tmp_path: Path) -> None:
+    (tmp_path / "wide.json").write_text('{"traceEvents": []}', "utf-16")
+    os.mkfifo(tmp_path / "pipe.json")
+    report = analyze([tmp_path / "wide.json", tmp_path / "pipe.json"])
+    assert any("wide.json: the text is UTF-16" in problem for problem in report["problems"])
+    assert any("pipe.json: no regular file" in problem for problem in report["problems"])
+
+
+def test_events_without_a_usable_time_are_not_called_absent(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.json", [kernel("a_gemm", float("nan"), 5)])
+    assert any("no device event with a usable time" in problem for problem in analyze([path])["problems"])
