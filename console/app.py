@@ -22,19 +22,24 @@ from screens.base import Command, ConsoleScreen, Go
 from screens.check import CheckScreen
 from screens.control import control
 from screens.data import Place, View
+from screens.engine import EngineScreen
+from screens.gpu import GpuScreen
 from screens.help import HelpScreen
 from screens.home import HomeScreen
 from screens.jobs import JobsScreen
 from screens.live import LiveScreen
 from screens.manifest import ManifestScreen
+from screens.mixed import MixedScreen
 from screens.node import NodeScreen
 from screens.places import PlacesScreen
 from screens.plan import PlanScreen
 from screens.profile import ProfileScreen
+from screens.rails import RailsScreen
 from screens.run import RunScreen
 from screens.runs import RunsScreen
 from screens.search import SearchScreen
 from screens.startup import StartupScreen
+from screens.threads import ThreadsScreen
 from screens.widgets.text import clean
 from store.errors import StoreError
 
@@ -49,9 +54,14 @@ SCREENS: tuple[type[ConsoleScreen], ...] = (
     RunsScreen,
     JobsScreen,
     RunScreen,
+    MixedScreen,
     CheckScreen,
     StartupScreen,
     ManifestScreen,
+    GpuScreen,
+    RailsScreen,
+    EngineScreen,
+    ThreadsScreen,
 )
 PLACES = tuple(Place(s.KEY, s.PLACE, s.ABOUT) for s in SCREENS)
 TERMINAL_CHECK_S = 2.0
