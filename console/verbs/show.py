@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 MOST_IN_FULL = 6  # attempts of a run whose use of the hardware is printed too; --json has it of all
 
 
+MOST_VALUE = 160  # characters of a variable in a table; --json and the results tree have all of it
+
+
 def _ago(wall_ns: int | None) -> str:
     if not wall_ns:
         return "–"
@@ -75,7 +78,10 @@ async def _show_run(inventory: Inventory, run_id: str, *, as_json: bool, manifes
     elif manifest:
         print_table(
             ["name", "value", "node", "source"],
-            [[v["name"], v["value"] or "–", v["node"] or "", v["source"]] for v in document["variables"]],
+            [
+                [v["name"], (v["value"] or "–")[:MOST_VALUE], v["node"] or "", v["source"]]
+                for v in document["variables"]
+            ],
         )
     elif commands:
         for c in document["commands"]:

@@ -11,8 +11,7 @@ from typing import Any
 
 from runners.engines import ENGINES
 from runners.engines.base import RankCommand
-from runners.flows import identity, startup
-from runners.flows.manifest import flatten
+from runners.flows import described, identity, startup
 from runners.flows.outcome import Reason, decide
 from runners.flows.services import Services
 from runners.flows.sweep import stop_jobs
@@ -276,7 +275,8 @@ class Lives:
             await self._pause(ASK_EVERY_S)
         if handle.life.state != "ready":
             handle.life = replace(handle.life, state="ready", ready_wall_ns=time.time_ns(), detail=None)
-            await services.store.commit([handle.life, *await self._described(handle)])
+            told = await self._described(handle)
+            await services.store.commit([handle.life, *told])
 
     async def _pause(self, seconds: float) -> None:
         """Sleep, but wake at once when bytes arrive: a fatal line must not wait for the next poll."""
@@ -307,13 +307,17 @@ class Lives:
         return "; ".join(words)
 
     async def _described(self, handle: LifeHandle) -> list[Variable]:
-        """What the running server says of itself, as manifest variables."""
-        paths = ENGINES[handle.dep.engine].info_paths()
+        """What the running server says of itself, and what its log says that it chose and took."""
+        paths, store = ENGINES[handle.dep.engine].info_paths(), self.services.store
         try:
             answer = await self.services.ask(handle.nodes[0], handle.dep, "get", handle.url, *paths)
         except NodeError:
-            return []
-        return flatten("server", answer.get("json"), handle.life, handle.nodes[0].name) if answer.get("ok") else []
+            answer = {}
+        told = described.of_server(handle.life, answer.get("json"), handle.nodes[0].name) if answer.get("ok") else []
+        for of in (described.of_log, described.of_memory):
+            told += await asyncio.to_thread(of, store, handle.life)
+        handle.life = replace(handle.life, version=described.version_of(told))
+        return told
 
     async def stranger(self, handle: LifeHandle) -> str | None:
         """Why the server that answers is none of ours, by the process or container behind the port; None when it is.

@@ -27,6 +27,7 @@ from runners.flows.telemetry import Telemetry
 from runners.flows.variants import deployment_of
 from runners.flows.wishes import Wishes
 from runners.flows.work import context_of, fitted
+from runners.gates.preflight.base import Seen
 from runners.nodes import jobs, lock
 from runners.nodes.link import NodeError
 from runners.spec import Case, ConfigError, Deployment
@@ -61,6 +62,7 @@ class RunFlow:
         self.nodes = list({n.name: n for d in self.deps for n in services.inventory.nodes_of(d)}.values())
         self.telemetry = Telemetry(services, run.run_id, dep, self.nodes)
         self._locked: list[str] = []
+        self._seen: dict[str, Seen] = {}  # what the nodes told the preflight, for the manifest
         self._helpers: list[asyncio.Task[None]] = []  # for as long as there is work on the nodes
         self._proven: LifeHandle | None = None  # the server that carried the last attempt well, a moment ago
 
@@ -138,7 +140,7 @@ class RunFlow:
         await self._lock_nodes()
         self.row = replace(run, state="running", clock_node=self.nodes[0].name)
         facts = [*manifest.asked(run.run_id, self.dep, self.nodes)]
-        facts += await manifest.gather_facts(services, self.nodes, run.run_id)
+        facts += manifest.of_seen(run.run_id, self._seen)
         known = services.store.query(f"select 1 from variables where run_id = {literal(run.run_id)} limit 1").rows
         await services.store.commit([self.row] if known else [self.row, *facts])
         for node in self.nodes:
@@ -190,7 +192,8 @@ class RunFlow:
 
     async def _check(self) -> tuple[str, str] | None:
         """Preflight verdicts into the store; the first failure refuses the run. A resumed run is not refused."""
-        gates = await check.preflight(self.services, self.dep, self.row.run_id)
+        found = await check.inspect(self.services, self.dep, self.row.run_id)
+        gates, self._seen = found.gates, found.seen
         await self.services.store.commit(gates)
         failed = [g for g in gates if g.status == "fail"]
         if failed and self.row.state == "planned":
@@ -253,6 +256,8 @@ class RunFlow:
         """A ready server, its probes followed, its gate passed. One that has just served well is not asked again."""
         proven, dep = self._proven, deployment_of(self.services.inventory, attempt, self.dep)
         alive = proven is not None and self.lives.handles.get(dep.name) is proven and not proven.trouble()
+        if proven is not None and alive and await self.lives.stranger(proven):
+            alive = False  # `ensure` refuses it with the words that say whose the port is
         if proven is not None and alive and proven.dep == dep and not (self.fresh and self._spent(proven, attempt)):
             return proven
         if self.fresh and (spent := self.lives.handles.get(dep.name)) is not None and self._spent(spent, attempt):
@@ -393,6 +398,9 @@ class RunFlow:
         await self.telemetry.stop()
         await self._drain()
         await self.telemetry.judge_last()
+        if self._seen:
+            found = await manifest.after(self.services, self.dep, self.nodes, self.row.run_id)
+            await self.services.store.commit(found)
         for name in self._locked:
             try:
                 await lock.release(await self.services.cluster.link(name), self.row.run_id)

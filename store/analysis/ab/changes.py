@@ -15,7 +15,7 @@ Variables = dict[str, str]
 NOISE = re.compile(
     r"(^|[._])(boot_id|pid|uptime\w*|timestamp|start(ed)?_(time|at)|random_seed|seed|temperature\w*|power\w*|"
     r"memory_used|mem_used|utili[sz]ation\w*|load_avg|free_\w+|\w*_free|container_id|hostname_suffix|node_rank)$"
-    r"|^(before|after)[.]|^deployment[.]name$|^clock[.]|^server[.](.*[._])?(last_\w+|internal_states?\b.*|\w*port)$"
+    r"|^(before|after|measured)[.]|^deployment[.]name$|^clock[.]|^server[.](.*[._])?(last_\w+|internal_states?\b.*|\w*port)$"
 )
 # Sizes that an engine works out by itself from whatever was set.
 WORKED_OUT = re.compile(r"(kv|mem|cache|token|graph|block|capacity|pool|weights?|budget)", re.IGNORECASE)
