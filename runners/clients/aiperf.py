@@ -54,6 +54,7 @@ class Aiperf:
             *(("--warmup-request-count", str(ask.warmup)) if ask.warmup else ()),
             *("--random-seed", str(ask.seed)),
             *("--output-artifact-dir", ask.folder, "--export-level", "records", "--ui", "none"),
+            "--no-server-metrics",  # our probe asks the server already; a second scraper costs it time
             *ask.tool.flags,
         ]
         known = {"isl": case.isl, "osl": case.osl}

@@ -1,7 +1,7 @@
 """A stand-in for a Python with a benchmark client in it; the asked output length says how it ends.
 
 fake_tool.py -c CODE vllm                     the version
-fake_tool.py -m ... --help[=all]              the options, all but --flush-cache
+fake_tool.py -m ... --help[=all]              the options, all but --output-details
 fake_tool.py -m ... --random-output-len N --result-dir DIR --result-filename FILE
     1 exit 0 and no file   2 half a file   3 a version of another shape   4 exit 0, every request failed
     5 a crash              6 a result once FILE.go is there                8 the sample's own result
@@ -20,7 +20,7 @@ KNOWN = """--backend --base-url --endpoint --model --tokenizer --dataset-name --
 --random-range-ratio --random-prefix-len --num-prompts --num-warmups --seed --temperature --ignore-eos --request-rate
 --max-concurrency --percentile-metrics --metric-percentiles --save-result --save-detailed --result-dir
 --result-filename --disable-tqdm --served-model-name --tokenize-prompt --warmup-requests --output-file
---output-details"""
+"""
 
 
 def say(text: str) -> None:

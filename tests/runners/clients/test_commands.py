@@ -63,7 +63,7 @@ def test_aiperf() -> None:
         "--endpoint-type completions --streaming --isl 1024 --isl-stddev 0 --osl 256 --osl-stddev 0 "
         "--extra-inputs ignore_eos:true --extra-inputs temperature:0 --use-server-token-count --concurrency 16 "
         "--request-count 100 --warmup-request-count 4 --random-seed 7 --output-artifact-dir /r/jobs/a1.client "
-        "--export-level records --ui none"
+        "--export-level records --ui none --no-server-metrics"
     )
 
 

@@ -65,9 +65,7 @@ async def test_no_tool_is_believed_by_its_exit_code(lab: tuple[Path, str], tmp_p
         run_id = str((await session.order("start_run", what=names, repeats=1))["run_id"])
         await until(session, run_id, lambda r: r["state"] == "done")
         document = await session.document(run_id)
-        proof = await session.sql(
-            """select job_id, "offset", length, sha256 from batches where stream = 'result.json'"""
-        )
+        proof = await session.sql('select job_id, "offset", length, sha256, stream from batches')
         own = await session.sql("select name, value from variables where name like 'client.a6.%'")
     ends = {c["case"].removesuffix("-C2").removesuffix("-C1"): c["attempts"][0] for c in document["cases"]}
     assert {name: a["outcome"] for name, a in ends.items()} == {**dict.fromkeys(names, "CLIENT_ERROR"), "good": "OK"}
@@ -79,7 +77,7 @@ async def test_no_tool_is_believed_by_its_exit_code(lab: tuple[Path, str], tmp_p
     assert "Bad Request" in said["none"]
     assert "exit code 1" in said["crash"]
     assert "the tool fell over" in said["crash"]
-    assert "does not know --flush-cache" in said["lacks"]
+    assert "does not know --output-details" in said["lacks"]
     assert "no-such-python" in said["absent"]
     # The good one: figures of the file's own requests, no steady window, the bytes proven, its own word beside ours.
     good = ends["good"]
