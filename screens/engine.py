@@ -76,7 +76,8 @@ def engine_lines(rows: dict[str, list[Row]]) -> list[Line]:
                 f"queue {num(r['queue_ms'], 1)}  service {num(r['service_ms'], 1)} ms  "
                 f"KV max {num(r['kv_max_pct'], 1)} %  "
                 f"pre-empted {num(r['preemptions'])}  recomputed {num(r['recomputed_tokens'])}  "
-                f"accept {num(r['accept_pct'], 1)} %  length {num(r['accept_length'], 2)}  tokens/step {num(r['tokens_per_step'], 1)}",
+                f"accept {num(r['accept_pct'], 1)} %  length {num(r['accept_length'], 2)}  "
+                f"tokens/step {num(r['tokens_per_step'], 1)}",
                 *marks,
             )
         )
