@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from store.analysis.nsys_nccl import Operation, collectives_of, fields_of, operation_from, schemas_of
 from store.analysis.timeline import KERNEL, MEMCPY, MEMSET, NO_ID, DeviceEvents, HostCalls, Ingest, Int, Range, Timeline
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ class _Export:
             said = "host calls" if self.tables.columns(_RUNTIME) else "no CUDA activity at all"
             self.found.problems.append(f"no kernel, copy or fill was recorded: the export holds {said}")
             return self.found
-        calls, ranges = self._calls(), self._ranges()
+        calls, ranges, operations = self._calls(), self._ranges(), self._operations()
         keys = sorted(set(zip(device[9].tolist(), device[8].tolist(), strict=True)), key=lambda key: (key[1], key[0]))
         devices = [key[1] for key in keys]
         distinct = len(set(devices)) == len(devices)
@@ -174,6 +175,7 @@ class _Export:
             )
         for timeline in self.found.timelines:
             timeline.names = list(self.names)
+            timeline.collectives = collectives_of(operations, timeline.names, timeline.events, timeline.calls)
         return self.found
 
     def _device(self) -> Int:
@@ -304,6 +306,37 @@ class _Export:
                     break
         except self.broken as error:
             self.found.problems.append(f"NVTX_EVENTS breaks off ({str(error)[:120]})")
+        return found
+
+    def _operations(self) -> list[Operation]:
+        """What NCCL was asked for, where the capture holds the payloads of its ranges."""
+        schemas_has = self.tables.columns("NVTX_PAYLOAD_SCHEMA_ENTRIES")
+        has = self.tables.columns("NVTX_EVENTS")
+        if not {"schemaId", "name", "type", "offset"} <= schemas_has or not {"binaryData", "globalTid", "text"} <= has:
+            return []
+        by_id = "textId" in has and bool(self.tables.columns("StringIds"))
+        text = "COALESCE(n.text, s.value)" if by_id else "n.text"
+        join = "LEFT JOIN StringIds s ON s.id = n.textId" if by_id else ""
+        found: list[Operation] = []
+        unread = 0
+        try:
+            entries = self.tables.rows('SELECT schemaId, name, "type", "offset" FROM NVTX_PAYLOAD_SCHEMA_ENTRIES')
+            schemas = schemas_of(row for batch in entries for row in batch)
+            sql = (
+                f"SELECT n.start, {text}, n.globalTid, n.binaryData FROM NVTX_EVENTS n {join} "
+                f"WHERE n.binaryData IS NOT NULL AND {text} LIKE 'nccl%' LIMIT {_MAX_RANGES}"
+            )
+            for batch in self.tables.rows(sql):
+                for start, name, tid, blob in batch:
+                    fields = fields_of(blob, schemas)
+                    if fields is None or not isinstance(start, int) or not isinstance(tid, int):
+                        unread += 1
+                    else:
+                        found.append(operation_from(start, self._thread(tid), str(name), fields))
+        except self.broken as error:
+            self.found.problems.append(f"the payloads of NCCL's ranges break off ({str(error)[:120]})")
+        if unread:
+            self.found.problems.append(f"{unread} payloads of NCCL's ranges are of a form not known here; no sizes")
         return found
 
     def _os_calls(self, pid: int) -> dict[str, tuple[int, int]]:
