@@ -91,13 +91,14 @@ class Chart(Panel[Plot]):
     def __init__(self, title: str = "", *, empty: str = "", ident: str | None = None) -> None:
         super().__init__(title, empty=empty, ident=ident)
         self.at: float | None = None  # cursor, x in seconds
+        self.margin = 6  # cells left of the x axis, as drawn last
 
     def draw(self, data: Plot, width: int, height: int) -> list[Line]:
         known = [y for s in data.series for y in s.ys if y is not None]
         if not known or data.x1 <= data.x0 or height < 3:
             return []
         low, high = self._range(data, known)
-        margin = max(len(self._label(high)), len(self._label(low)), 3) + 2
+        margin = self.margin = max(len(self._label(high)), len(self._label(low)), 3) + 2
         columns, rows = width - margin, height - 1
         if columns < 8:
             return []
