@@ -49,13 +49,14 @@ def _candidates(item: Channel, found: Evidence) -> list[Communicator]:
 
 def _crosses(item: Channel, found: Evidence) -> bool:
     """Between nodes, or not known to stay inside one."""
-    local = False
-    for communicator in _candidates(item, found):
-        peer = communicator.members.get(item.peer)
-        if peer is None or peer.node != item.node:
-            return True
-        local = True
-    return not local
+    fitting = _candidates(item, found)
+    return not fitting or any(_over(communicator, item) for communicator in fitting)
+
+
+def _over(communicator: Communicator, item: Channel) -> bool:
+    """Is the other end on another node, as far as is known?"""
+    peer = communicator.members.get(item.peer)
+    return peer is None or peer.node != item.node
 
 
 def _transports(crossing: Sequence[Channel], found: Evidence, fails: list[str], unknowns: list[str]) -> None:
@@ -108,12 +109,31 @@ def _directions(
                 unknowns.append(f"{name}: no [send] channel to another node")
             if not any(target == name for _, target in receives):
                 unknowns.append(f"{name}: no [receive] channel from another node")
+    unknowns += _single_ends(crossing, found, nodes)
     for origin, target in sends:
         if target is not None and target in nodes and (origin, target) not in receives:
             unknowns.append(f"{origin} -> {target}: sent, but no [receive] line on {target}")
     for source, target in receives:
         if source is not None and source in nodes and (source, target) not in sends:
             unknowns.append(f"{source} -> {target}: received, but no [send] line on {source}")
+
+
+def _single_ends(crossing: Sequence[Channel], found: Evidence, nodes: Sequence[str]) -> list[str]:
+    """NCCL prints each channel at both ends: one end alone is a lost line or a connection that never stood."""
+    ends: dict[tuple[str, int, int, int], dict[str, Channel]] = {}
+    for item in crossing:
+        if item.direction and item.node in nodes:
+            pair = (item.own, item.peer) if item.direction == "send" else (item.peer, item.own)
+            fitting = [held for held in _candidates(item, found) if _over(held, item)]
+            for key in [held.key for held in fitting] or [""]:
+                ends.setdefault((key, item.number, *pair), {})[item.direction] = item
+    single = dict.fromkeys(item for held in ends.values() if len(held) == 1 for item in held.values())
+    alone = [item for item in single if _peer_node(item, found, nodes) in nodes]
+    if not alone:
+        return []
+    first = alone[0]
+    other = "receive" if first.direction == "send" else "send"
+    return [f"{len(alone)} channels show one end only, e.g. {first.text} on {first.node} without its [{other}] line"]
 
 
 def _pair_directions(

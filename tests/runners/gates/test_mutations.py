@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from runners.formats.base import collect
 from runners.formats.engine_log import parse_nccl
@@ -108,6 +111,32 @@ def test_experts_on_rings_need_no_all_to_all() -> None:
     lines = tp16().all()
     assert verdict(lines, expect).gate == "UNKNOWN"
     assert verdict(lines, Expectation(NODES, 8, tp=8, ep=16, hcas=RAILS, all_to_all=False)).gate == "PASS"
+
+
+SPOILT: dict[str, tuple[str, Callable[[str], str | None], str]] = {
+    "a channel's line": ("] via NET/", lambda line: None, "UNKNOWN"),
+    "its GPUDirect": ("] via NET/", lambda line: line.replace("/GDRDMA", ""), "FAIL"),
+    "its transport": ("] via NET/", lambda line: re.sub(r"NET/IB/\d/GDRDMA", "NET/Socket/0", line), "FAIL"),
+    "a rank's end of init": ("Init COMPLETE", lambda line: None, "FAIL"),
+}
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_spoilt_lines_in_any_number(data: st.DataObject) -> None:
+    make, expect = WHOLE[data.draw(st.sampled_from(sorted(WHOLE)))]
+    lines = make().all()
+    changes: dict[int, str | None] = {}
+    worst = "UNKNOWN"
+    for name in data.draw(st.lists(st.sampled_from(sorted(SPOILT)), min_size=1, max_size=3)):
+        mark, spoil, gate = SPOILT[name]
+        places = [at for at, line in enumerate(lines) if mark in line and at not in changes]
+        at = data.draw(st.sampled_from(places))
+        changes[at] = spoil(lines[at])
+        worst = max(worst, gate, key=["UNKNOWN", "FAIL"].index)
+    spoilt = [text for at, line in enumerate(lines) if (text := changes.get(at, line)) is not None]
+    found = verdict(spoilt, data.draw(st.sampled_from([expect, None])))
+    assert found.gate in ({"UNKNOWN", "FAIL"} if worst == "UNKNOWN" else {"FAIL"}), found.reasons
 
 
 REAL = sorted(path for path in CAPTURES.glob("*/*.log") if "NCCL INFO" in path.read_text(errors="replace"))
