@@ -54,6 +54,7 @@ def _top_kernels(report: Report) -> Answer:
         f"{kind}: " + ", ".join(f"{kernel_name(k['name'], 48)} {duration(k['total_ns'])}" for k in top[:3])
         for kind, top in found.items()
     ]
+    said += [f"{kind}: no such step in this capture" for kind in ("prefill", "decode") if kind not in found]
     return "; ".join(said), None, {"top_kernels": found}
 
 
@@ -157,6 +158,15 @@ def _repeated(ranks: list[dict[str, Any]]) -> bool:
     return len(set(known)) < len(known)
 
 
+def _of_how_many(report: Report) -> str:
+    """A remark on the ranks that were not captured, nothing where all were."""
+    world = max((rank["world_size"] or 0) for rank in report["ranks"])
+    known = len({rank["rank"] for rank in report["ranks"]})
+    return (
+        f" (of the {known} ranks captured; the other {world - known} of {world} are not in it)" if world > known else ""
+    )
+
+
 def _end_together(report: Report) -> Answer:
     ranks = [rank for rank in report["ranks"] if rank["steps"] and rank["base_ns"] is not None]
     if _repeated(ranks):
@@ -178,6 +188,7 @@ def _end_together(report: Report) -> Answer:
     )
     if uneven:
         said += "; the ranks hold different numbers of steps, matched from the first"
+    said += _of_how_many(report)
     return said, None, {"ranks": len(ranks), "steps": count, "median_spread_ns": middle, "max_spread_ns": worst}
 
 
@@ -191,6 +202,10 @@ def _slow_rank(report: Report) -> Answer:
         f"rank {top['rank']} arrives last at {top['last']} of {top['collectives']} collectives "
         f"({share(top['share'], 1)}), {duration(top['median_late_ns'])} after the next one in the median"
     )
+    offset = next((r["clock_offset_ns"] for r in report["ranks"] if r["rank"] == top["rank"]), None)
+    if offset is not None and abs(offset) > top["median_late_ns"]:
+        said += f"; but its clock may be off by {duration(abs(offset))}, which is more than that"
+    said += _of_how_many(report)
     return ("yes: " if fixed else "no fixed one; most often ") + said, None, {"stragglers": rows[:8]}
 
 
@@ -202,6 +217,8 @@ def _experts(report: Report) -> Answer:
     }
     if _repeated(report["ranks"]):
         return None, _REPEATED, {}
+    if not times:
+        return None, "no MoE kernel was recognised in it (a dense model, or names no rule knows)", {}
     if len(times) < 2:
         return (
             None,
