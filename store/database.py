@@ -175,6 +175,13 @@ class Store:
                 timer.cancel()
             cursor.close()
 
+    @property
+    def exchange(self) -> Path:
+        """Folder beside the store (0700) through which files go into DuckDB and out; nothing in it is kept."""
+        folder = self.path.with_name(self.path.name + ".exchange")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder
+
     def changes(self) -> dict[str, int]:
         """Table -> number of commits that touched it since this store was opened. SQL: `select store_changes()`."""
         return dict(self._writer.changes)

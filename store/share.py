@@ -134,6 +134,8 @@ class Server:
             cursor.execute("SET GLOBAL quack_authentication_function = 'twinrail_sign_in'")
             cursor.execute("SET GLOBAL quack_authorization_function = 'twinrail_may_run'")
             cursor.execute("SET GLOBAL python_enable_replacements = false")
+            # Export and import pass their files through this one folder; queries cannot name files at all.
+            cursor.execute(f"SET GLOBAL allowed_directories = [{literal(str(self.store.exchange))}]")
             cursor.execute("SET GLOBAL enable_external_access = false")
             cursor.execute(f"FROM quack_serve({literal(self.url)}, token := {literal(secrets.token_urlsafe(32))})")
         except duckdb.Error as e:

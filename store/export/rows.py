@@ -7,6 +7,8 @@ query and screen gives the same figures. Rows come sorted, so the same rows give
 from __future__ import annotations
 
 import re
+import shutil
+import tempfile
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +26,6 @@ if TYPE_CHECKING:
 FOLDER = "rows"
 RUN_ID = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")
 ELSEWHERE = frozenset({"node_states"})  # of nodes, not of a run
-MAX_FILE = 64 << 30
 
 
 def tables() -> dict[str, type[Record]]:
@@ -60,12 +61,12 @@ def write_rows(store: Store, run_id: str, target: Path) -> list[str]:
                 path.unlink(missing_ok=True)
                 continue
             chosen = "* REPLACE (NULL::VARCHAR AS results_dir)" if table == "runs" else "*"  # a path of this machine
-            new = path.with_name(path.name + ".new")
+            new = store.exchange / f"{run_id}.{table}.parquet"
             store.query(
                 f"COPY (SELECT {chosen} FROM {table} WHERE {where} ORDER BY ALL) TO {literal(str(new))} "
                 "(FORMAT parquet, COMPRESSION zstd)"
             )
-            new.replace(path)
+            shutil.move(new, path)
             written.append(table)
     except OSError as e:
         raise ResultsError(f"cannot write {folder}: {e}. Make room or set results = in [project].") from e
@@ -83,11 +84,10 @@ def read_rows(store: Store, folder: Path, results: Path) -> tuple[str, dict[str,
     """
     import duckdb
 
-    found = {t: folder / FOLDER / f"{t}.parquet" for t in tables() if (folder / FOLDER / f"{t}.parquet").is_file()}
-    if "runs" not in found:
-        raise ResultsError(f"{folder} has no {FOLDER}/runs.parquet: it is no complete export of a run")
+    place = Path(tempfile.mkdtemp(dir=store.exchange))
     cursor = store.connection.cursor()
     try:
+        found = _brought(folder, place)
         run_id = _run_id(cursor, found["runs"])
         _not_on(cursor, run_id)
         cursor.execute("BEGIN")
@@ -97,10 +97,27 @@ def read_rows(store: Store, folder: Path, results: Path) -> tuple[str, dict[str,
         )
         cursor.execute("COMMIT")
     except duckdb.Error as e:
-        raise ResultsError(f"{folder}: the rows do not fit this store: {str(e).splitlines()[0]}") from e
+        said = str(e).replace(f"{place}/", "").splitlines()[0]
+        raise ResultsError(f"{folder}: the rows do not fit this store: {said}") from e
+    except OSError as e:
+        raise ResultsError(f"cannot copy {folder / FOLDER}: {e}") from e
     finally:
         cursor.close()
+        shutil.rmtree(place, ignore_errors=True)
     return run_id, counts
+
+
+def _brought(folder: Path, place: Path) -> dict[str, Path]:
+    """Table -> a copy of its file where DuckDB may read it."""
+    found = {}
+    for table in tables():
+        source = folder / FOLDER / f"{table}.parquet"
+        if source.is_file() and not source.is_symlink():
+            found[table] = place / source.name
+            shutil.copyfile(source, found[table])
+    if "runs" not in found:
+        raise ResultsError(f"{folder} has no {FOLDER}/runs.parquet: it is no complete export of a run")
+    return found
 
 
 def _run_id(cursor: duckdb.DuckDBPyConnection, path: Path) -> str:

@@ -17,7 +17,9 @@ from tests.store.samples import load, one_of_each
 
 ARGUMENTS: dict[str, object] = {
     "run": "r1", "attempt": "a1", "attempts": ["a1"], "name": "deployment 1", "job": "j1", "of_node": "n1",
-    "win": "steady", "step_s": 1.0, "t0": 0, "t1": 2**62,
+    "win": "steady", "step_s": 1.0, "t0": 0, "t1": 2**62, "runs": ["r1", "r2"], "lives": ["L1"], "step": 1,
+    "step_ms": 1000, "run_a": "r1", "run_b": "r2", "of_run": "r1", "of_life": "L1", "of_lives": ["L1"],
+    "of_deployment": "deployment 1", "but": "L2", "of_tid": 1,
 }  # fmt: skip
 
 
