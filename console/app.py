@@ -85,6 +85,7 @@ class TwinrailApp(App[int]):
         Binding("O", "new_owner", "start a new owner when the owner is gone"),
         Binding("C", "control", "control the run that is on: pause, skip, retry, abort"),
         Binding("T", "theme", "other colours"),
+        Binding("ctrl+z", "suspend_process", "suspend; `fg` in the shell brings it back"),
         Binding("q,ctrl+c", "leave", "leave; the run goes on"),
     ]
 
@@ -217,5 +218,5 @@ def run(session: Session) -> int:
         os.environ.setdefault("TEXTUAL_FPS", "15")
         os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
     app = TwinrailApp(session)
-    app.run()
+    app.run(mouse=os.environ.get("TWINRAIL_MOUSE", "1") not in ("0", "off", "no"))
     return app.return_code or 0

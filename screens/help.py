@@ -43,6 +43,13 @@ SIGNS = (
     ("* p99 of fewer than 100 requests", "dim"),
 )
 
+TERMINAL = (
+    ("copy", "y copies by OSC 52; in tmux it needs  set -g set-clipboard on"),
+    ("colours", "over ssh: COLORTERM=truecolor; in tmux  set -as terminal-features ',*:RGB'; NO_COLOR=1: none"),
+    ("mouse", "shift selects text; TWINRAIL_MOUSE=0 leaves the mouse to the terminal"),
+    ("keys", "tmux holds Esc back for a while:  set -sg escape-time 10"),
+)
+
 
 def bindings_of(node: DOMNode) -> list[Binding]:
     """A node's own bindings with a description, in the order they were written."""
@@ -82,7 +89,9 @@ def help_lines(app: Iterable[Binding], screen: Screen[Any], places: Iterable[Pla
             lines.append(line(""))
     if known := place_lines(places):
         lines += [line(("places", "title")), *known, line("")]
-    lines.append(line(("signs", "title")))
+    lines.append(line(("terminal", "title")))
+    lines += [line("  ", (fit(name, 14), "accent"), " ", said) for name, said in TERMINAL]
+    lines += [line(""), line(("signs", "title"))]
     lines += [line("  ", (text, role)) for text, role in SIGNS]
     return lines
 
