@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
@@ -61,28 +62,30 @@ def _prefix(body: str) -> Any:
         return None
 
 
+_MARK: Final = re.compile(r'["\[\]{}]')
+_IN_TEXT: Final = re.compile(r'["\\]')
+
+
 def closed(body: str) -> str:
     """A JSON text that was cut off, made whole: cut at the last complete element and closed. One pass."""
     stack: list[str] = []
     last, at_last = 0, ""
-    inside = escaped = False
-    for at, char in enumerate(body):
-        if inside:
-            if escaped:
-                escaped = False
-            elif char == "\\":
-                escaped = True
-            elif char == '"':
-                inside = False
-        elif char == '"':
-            inside = True
-        elif char in "[{":
-            stack.append("]" if char == "[" else "}")
-        elif char in "]}":
-            if not stack or stack[-1] != char:
+    at = 0
+    while mark := _MARK.search(body, at):
+        at = mark.end()
+        if mark[0] == '"':
+            while (end := _IN_TEXT.search(body, at)) and end[0] == "\\":
+                at = end.end() + 1
+            if end is None:
+                break
+            at = end.end()
+        elif mark[0] in "[{":
+            stack.append("]" if mark[0] == "[" else "}")
+        else:
+            if not stack or stack[-1] != mark[0]:
                 break
             stack.pop()
-            last, at_last = at + 1, "".join(reversed(stack))
+            last, at_last = at, "".join(reversed(stack))
             if not stack:
                 break
     return body[:last] + at_last

@@ -6,6 +6,7 @@ import gzip
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import IO, Final
@@ -54,30 +55,28 @@ def lines(handle: IO[bytes], first: bytes, long_lines: bool, noise: bytes, count
     return chain.from_iterable(_blocks(handle, first.removeprefix(b"\xef\xbb\xbf"), limit, noise, counted))
 
 
-def _blocks(handle: IO[bytes], rest: bytes, limit: int, noise: bytes, counted: Counted) -> Iterator[list[str]]:
-    """Lists of whole lines, one list a chunk."""
-    skipping = False
-    while True:
-        chunk = handle.read(CHUNK)
-        block = rest + chunk
-        if not chunk:
-            if block and not skipping:
-                yield _split(block, limit, noise, counted)
-            return
-        end = block.rfind(b"\n") + 1
-        whole, rest = block[:end], block[end:]
-        if skipping and whole:  # the tail of a line that was already cut
-            whole = whole[whole.find(b"\n") + 1 :]
+def _blocks(handle: IO[bytes], first: bytes, limit: int, noise: bytes, counted: Counted) -> Iterator[list[str]]:
+    """Lists of whole lines, one list a chunk. A line's pieces are joined once, at its end."""
+    held: list[bytes] = []  # the start of a line whose end was not read yet
+    size = 0
+    skipping = False  # the rest of a line that was cut
+    for chunk in chain((first,), iter(partial(handle.read, CHUNK), b"")):
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            whole = chunk[chunk.find(b"\n") + 1 : end] if skipping else b"".join([*held, chunk[:end]])
             skipping = False
-        elif skipping:
-            rest = b""
-            continue
-        if whole:
-            yield _split(whole, limit, noise, counted)
-        if len(rest) > limit:
-            counted.cut_lines += 1
-            yield [rest[:limit].decode("utf-8", "replace") + text.CUT_MARK]
-            rest, skipping = b"", True
+            held, size = [], 0
+            if whole:
+                yield _split(whole, limit, noise, counted)
+        if not skipping:
+            held.append(chunk[end:])
+            size += len(chunk) - end
+            if size > limit:
+                counted.cut_lines += 1
+                yield [b"".join(held)[:limit].decode("utf-8", "replace") + text.CUT_MARK]
+                held, size, skipping = [], 0, True
+    if size:
+        yield _split(b"".join(held), limit, noise, counted)
 
 
 def _split(block: bytes, limit: int, noise: bytes, counted: Counted) -> list[str]:
