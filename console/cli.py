@@ -103,6 +103,9 @@ def run(
         list[str] | None,
         typer.Option(help="concurrency=8,16, isl=, osl=, requests=, budget=, slo=: a case of its own, by that name"),
     ] = None,
+    scale: Annotated[
+        float | None, typer.Option(min=0.0001, max=1, help="of every length in tokens, for small servers: 0.01")
+    ] = None,
     changes: Annotated[str | None, typer.Option(help="what differs from what was measured before")] = None,
     why: Annotated[str | None, typer.Option(help="why that should matter to what limits the results now")] = None,
     expects: Annotated[str | None, typer.Option(help="the effect that you expect")] = None,
@@ -113,7 +116,8 @@ def run(
     """Run a plan, a sweep or cases. Ctrl-C once stops cleanly and keeps all data, twice leaves at once."""
     from console.verbs.run import RunRequest, asked_once, run_run, vary_of
 
-    request = RunRequest(what, deployment, repeats, keep, why, gate_override, changes, expects, vary_of(vary or []))
+    varied = vary_of(vary or [])
+    request = RunRequest(what, deployment, repeats, keep, why, gate_override, changes, expects, varied, scale)
     place = Place(config, demo)
     if not (dry_run or as_json or demo):
         request = asked_once(request)

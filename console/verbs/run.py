@@ -35,6 +35,7 @@ class RunRequest:
     changes: str | None = None
     expects: str | None = None
     vary: dict[str, Any] | None = None
+    scale: float | None = None
 
     def params(self) -> dict[str, Any]:
         """As an order's parameters."""

@@ -43,4 +43,7 @@ def discipline(order: orders.StartRun | orders.StartSearch | orders.StartAb) -> 
     """What the run's row keeps of how and why it was started, beside its `why`."""
     vary = None if isinstance(order, orders.StartAb) else order.vary
     said = {"changes": order.changes, "expects": order.expects, "vary": vary and vary.said()}
-    return {k: v for k, v in said.items() if v} | {"keep": order.keep, "gate_override": order.gate_override}
+    words = {"who", "why", "changes", "expects", "gate_override"}
+    asked = order.model_dump(mode="json", exclude=words, exclude_none=True)
+    kept = {"keep": order.keep, "gate_override": order.gate_override, "asked": asked}
+    return {k: v for k, v in said.items() if v} | kept

@@ -58,7 +58,9 @@ def new_watch(run_id: str, order: StartWatch, inventory: Inventory) -> Run:
         who=order.who,
         why=order.why,
         results_dir=str(inventory.results_path / run_id),
-        spec=orjson.dumps({"seconds": order.seconds}).decode(),
+        spec=orjson.dumps(
+            {"seconds": order.seconds, "asked": order.model_dump(exclude={"who", "why"}, exclude_none=True)}
+        ).decode(),
     )
 
 

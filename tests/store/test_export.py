@@ -183,7 +183,7 @@ def test_reproduce_is_a_shell_script_that_repeats_the_same_cases(store: Store, t
         check=True,
     )
     assert done.stdout.splitlines() == [
-        *("run", "D1", "D2", "--deployment", "d", "--repeats", "2", "--keep"),
+        *("run", "D1", "D2", "--repeats", "2", "--deployment", "d", "--keep"),
         *("--config", "my file.toml", "--json"),
     ]
 
