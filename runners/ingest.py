@@ -10,11 +10,12 @@ import asyncio
 import hashlib
 import logging
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import orjson
 
-from runners.clients.base import DOCUMENT
+from runners.clients.base import DOCUMENT, LINES
 from runners.clients.results import MAX_FILE
 from runners.nodes.jobs import JobStatus
 from runners.nodes.link import Link
@@ -73,6 +74,20 @@ class Ingest:
         for stream in feed.open_streams - feed.waiting:
             _read_on(tailer, feed, stream)
         return feed
+
+    async def also(self, link: Link, job_id: str, streams: Iterable[str]) -> None:
+        """Follow further files that a followed job has begun; its row says so, for whoever follows it next."""
+        feed = self.feeds.get(job_id)
+        new = [s for s in streams if feed is not None and s not in feed.files and not feed.drained.is_set()]
+        if feed is None or not new:
+            return
+        feed.files |= dict.fromkeys(new, LINES)
+        feed.open_streams |= set(new)
+        known = orjson.loads(feed.job.context) if feed.job.context else {}
+        feed.job = replace(feed.job, context=orjson.dumps({**known, "files": feed.files}).decode())
+        await self.store.commit([feed.job])
+        for stream in new:
+            _read_on(self._tailer(link), feed, stream)
 
     def unfollow(self, job_id: str) -> None:
         """Stop tailing; what is committed stays, and `follow` would go on from there."""

@@ -113,6 +113,7 @@ class Deployment(Spec):
     served_model: str | None = None
     nodes: list[str] = Field(default_factory=list)
     topology: Topology = Field(default_factory=Topology)
+    distributed: Literal["native", "ray"] = "native"  # how vLLM's nodes find each other
     host: str | None = None  # address that the server binds; the engine's default otherwise
     port: int = Field(default=30000, ge=1, le=65535)
     url: str | None = None  # external only

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -41,6 +41,9 @@ class Engine(Protocol):
     def info_paths(self) -> tuple[str, ...]:
         """GET paths whose JSON describes the running server, best first."""
 
+    def help_argv(self, dep: Deployment, python: str) -> list[str]:
+        """The command that lists all flags of this engine's version; empty when it has no such command."""
+
 
 def rendezvous_address(node: Node) -> str:
     """How the other nodes reach `node`: its own word, its first rail's address, else its host name."""
@@ -67,6 +70,33 @@ def nccl_env(dep: Deployment, node: Node, count: int) -> dict[str, str]:
 def merged_env(dep: Deployment, node: Node, own: dict[str, str] | None = None) -> dict[str, str]:
     """Engine defaults, then the node's, then the deployment's: the operator has the last word."""
     return {"PYTHONUNBUFFERED": "1", **(own or {}), **node.env, **dep.env}
+
+
+def sizes_given(dep: Deployment, table: Sequence[tuple[int, tuple[str, ...]]]) -> list[str]:
+    """Flags of the parallel sizes above 1: (size, names of its flag, the one to use first). What the operator gave is
+    not repeated."""
+    flags: list[str] = []
+    for size, names in table:
+        if size > 1 and not flag_given(dep.flags, *names):
+            flags += [names[0], str(size)]
+    return flags
+
+
+def per_rank(
+    dep: Deployment,
+    nodes: Sequence[Node],
+    argv: Callable[[int, Node], Sequence[str]],
+    own: Callable[[int, Node], Mapping[str, str]] | None = None,
+) -> list[RankCommand]:
+    """One command a node: the engine's words for it, then address, served name and the operator's flags; NCCL's
+    settings and the engine's `own` variables below what node and deployment set."""
+    tail = ["--host", dep.host] if dep.host else []
+    tail += ["--served-model-name", dep.served_model] if dep.served_model else []
+    commands = []
+    for rank, node in enumerate(nodes):
+        env = {**nccl_env(dep, node, len(nodes)), **(own(rank, node) if own else {})}
+        commands.append(RankCommand(node, rank, [*argv(rank, node), *tail, *dep.flags], merged_env(dep, node, env)))
+    return commands
 
 
 def local_url(dep: Deployment) -> str:

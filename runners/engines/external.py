@@ -20,3 +20,6 @@ class External:
 
     def info_paths(self) -> tuple[str, ...]:
         return ("/server_info", "/get_server_info", "/version")
+
+    def help_argv(self, dep: Deployment, python: str) -> list[str]:
+        return []

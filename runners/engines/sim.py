@@ -36,3 +36,6 @@ class Sim:
 
     def info_paths(self) -> tuple[str, ...]:
         return ("/server_info",)
+
+    def help_argv(self, dep: Deployment, python: str) -> list[str]:
+        return []

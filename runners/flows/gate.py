@@ -40,7 +40,7 @@ def verdict_of(services: Services, handle: LifeHandle) -> Verdict:
     table = services.store.query(
         "select e.node, e.rank, e.name, e.detail, e.severity from log_events e join jobs j using (job_id) "
         f"where j.life_id = {literal(handle.life.life_id)} and j.kind = 'server' "
-        'order by e.node, e.job_id, e."offset"'
+        'order by e.node, e.job_id, e.stream, e."offset"'
     )
     rows, events = [], []
     for node, rank, name, detail, severity in table.rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from runners.flows.outcome import Reason, decide
 from runners.flows.services import Services
 from runners.flows.sweep import stop_jobs
 from runners.ingest import ENDED, Feed
-from runners.launchers.ranks import mark_of, rank_commands, server_job_id, start_ranks
+from runners.launchers.ranks import follow_nccl, mark_of, rank_commands, server_job_id, start_ranks
 from runners.nodes.link import NodeError
 from runners.spec import Deployment, Node
 from store.masking import mask_text
@@ -26,6 +27,7 @@ from store.records import Life, Variable
 ASK_EVERY_S = 1.0
 EXTERNAL_READY_S = 30.0
 LAST_WORDS_S = 5.0
+NCCL_LOOK_S = 3.0
 # Nothing of somebody else's is ended by us.
 CLEARED = "end it (`twinrail check` and `ss -ltnp` there name it) or choose another port"
 # What a fatal log event means for the attempt (names: `twinrail read --kinds`); any other is an engine crash.
@@ -51,6 +53,7 @@ class LifeHandle:
     feeds: list[Feed] = field(default_factory=list)
     model: str = ""
     stopping: bool = False
+    look_s: float = 0.0  # monotonic: when to look for NCCL's files again
 
     @property
     def url(self) -> str:
@@ -271,8 +274,10 @@ class Lives:
                 stands = "" if handle.life.external else f"{await self._standstill(handle)}; "
                 why = f"no token within {limit:.0f} s; {stands}the last answer was: {said}"
                 raise LifeFailedError([Reason("START_FAILED", why)])
+            await self._follow_nccl(handle)
             await self._note_standstill(handle, watch)
             await self._pause(ASK_EVERY_S)
+        await self._follow_nccl(handle, last=True)
         if handle.life.state != "ready":
             handle.life = replace(handle.life, state="ready", ready_wall_ns=time.time_ns(), detail=None)
             told = await self._described(handle)
@@ -341,6 +346,15 @@ class Lives:
     async def _marks(self, handle: LifeHandle) -> list[dict[str, Any]]:
         query = call("startup_ranks", handle.life.life_id)
         return await asyncio.to_thread(lambda: self.services.store.query(query).dicts())
+
+    async def _follow_nccl(self, handle: LifeHandle, *, last: bool = False) -> None:
+        """NCCL's processes write files of their own, which show up one by one while a server starts."""
+        if not last and time.monotonic() < handle.look_s:
+            return
+        handle.look_s = time.monotonic() + NCCL_LOOK_S
+        services = self.services
+        with contextlib.suppress(NodeError):  # a lost link comes back, and then the next look finds them
+            await follow_nccl(services.cluster, services.ingest, handle.feeds, handle.commands)
 
     async def _note_standstill(self, handle: LifeHandle, watch: startup.Watch) -> None:
         """Say in the life's row what a start without progress waits for, long before its limit; and that it goes on."""

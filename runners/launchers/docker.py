@@ -225,7 +225,10 @@ def _troubles(node: Node, dep: Deployment, seen: Look) -> list[Verdict]:
 def server_argv(dep: Deployment, command: RankCommand, root: str, job_id: str, start: str, seen: Look) -> list[str]:
     """The whole `docker run -d ...` of a rank."""
     node = command.node
-    return [*_head(node, root, job_id, start, seen), *_options(dep, node, seen), *_tail(dep, command.argv)]
+    options = _options(dep, node, seen)
+    if command.env.get("NCCL_DEBUG_FILE", "").startswith(folder := f"{root}/nccl/{job_id}"):
+        options += ["-v", f"{folder}:{folder}"]
+    return [*_head(node, root, job_id, start, seen), *options, *_tail(dep, command.argv)]
 
 
 def _options(dep: Deployment, node: Node, seen: Look) -> list[str]:

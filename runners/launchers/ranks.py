@@ -14,6 +14,7 @@ from runners.engines.base import Payload, RankCommand, fingerprint
 from runners.ingest import Feed, Ingest
 from runners.launchers import LAUNCHERS
 from runners.launchers.base import is_known, record_job
+from runners.launchers.surroundings import nccl_files, placed
 from runners.nodes import jobs
 from runners.nodes.link import Link
 from runners.spec import Deployment, Node
@@ -54,7 +55,8 @@ async def start_ranks(
         NodeError: a node cannot be reached or refuses; ranks started before it run on and are the caller's to stop.
     """
     feeds = []
-    for c in commands:
+    for planned in commands:
+        c = planned
         name = c.node.name
         link = await cluster.link(name)
         for script in c.payloads:
@@ -75,12 +77,22 @@ async def start_ranks(
             context=orjson.dumps({"engine": dep.engine, "utc_offset_s": cluster.utc_offset_s(name)}).decode(),
         )
         if not (is_known(store, job_id) and await _is_there(link, job_id)):
+            c, found = await placed(link, root, job_id, dep, c)
             launch = await LAUNCHERS[dep.launcher].server(link, root, job_id, ttl_s, dep, c)
             await record_job(store, job, "server", launch.shown, launch.env)
-            await store.commit([_fact(life, name, c.rank, *fact) for fact in launch.facts.items()])
+            await store.commit([_fact(life, name, c.rank, *fact) for fact in {**found, **launch.facts}.items()])
             await jobs.start(link, launch.job)
         feeds.append(ingest.follow(link, job))
     return feeds
+
+
+async def follow_nccl(cluster: Cluster, ingest: Ingest, feeds: Sequence[Feed], commands: Sequence[RankCommand]) -> None:
+    """Follow the files that NCCL's processes have begun since; each belongs to one process. Raises NodeError."""
+    for feed, command in zip(feeds, commands, strict=False):
+        if "NCCL_DEBUG" in command.env and not feed.drained.is_set():
+            link = await cluster.link(feed.job.node)
+            names = await nccl_files(link, await cluster.root(feed.job.node), feed.job.job_id)
+            await ingest.also(link, feed.job.job_id, names)
 
 
 async def _is_there(link: Link, job_id: str) -> bool:

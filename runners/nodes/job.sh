@@ -242,7 +242,7 @@ job_reap() { # ID...: folders of jobs that do not run
   for id in "$@"; do
     job_state "$id"
     [ ! -e "$id/undo" ] || [ $state = running ] || (cd -- "$id" && undo) || { cat "$id/undo.log" >&2; exit 76; }
-    [ $state = running ] || [ $state = unknown ] || { mv -T -- "$id" ".old.$id.$$" && rm -rf -- ".old.$id.$$"; } || exit 73
+    [ $state = running ] || [ $state = unknown ] || { mv -T -- "$id" ".old.$id.$$" && rm -rf -- ".old.$id.$$" "../nccl/$id"; } || exit 73
   done
   job_status "$@"
 }
