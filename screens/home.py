@@ -28,7 +28,7 @@ from screens.metrics import Metrics
 from screens.widgets.bars import Ends, TextPanel
 from screens.widgets.lamps import worded
 from screens.widgets.table import Column, Table
-from screens.widgets.text import Line, clean, num
+from screens.widgets.text import Line, clean, num, wrap
 
 S = 1_000_000_000
 WATCH_S = 3600.0
@@ -144,7 +144,7 @@ class HomeScreen(ConsoleScreen):
         nodes = max(len(snap.nodes), 1) if snap else 1
         deployments = max(len(snap.deployments), 1) if snap else 1
         cases = max(len(snap.cases), 1) if snap else 1
-        now = 1 + (len(self._now(snap)) if snap else 1)
+        now = 1 + (min(len(wrap(self._now(snap), width)), 6) if snap else 1)
         narrow = width < 110
         for ident in ("#home-upper", "#home-left"):
             self.query_one(ident).set_class(narrow, "-stacked")

@@ -23,8 +23,8 @@ def now_lines(snap: HomeView, configured: bool, owner: bool) -> list[Line]:
     lines = [_running(r, snap.now_ns) for r in on[:2]]
     if not on and snap.runs:
         lines.append(_last(snap, snap.runs[0]))
-    lines += [_plan(snap)] if snap.plans else []
-    return [*lines, line(("next: ", "dim"), *next_step(snap, owner))]
+    lines.append(line(("next: ", "dim"), *next_step(snap, owner)))
+    return lines + ([_plan(snap)] if snap.plans else [])
 
 
 def _running(r: Row, now_ns: int) -> Line:
@@ -33,10 +33,9 @@ def _running(r: Row, now_ns: int) -> Line:
         ("▌▌", "warn") if by else ("● ", "accent"),
         (" " if by else "", ""),
         (clean(r["run_id"], 60), "strong"),
+        (f"  paused by {clean(by, 40)}" if by else "  waits for its turn" if r["state"] == "planned" else "", "warn"),
         f"  {clean(r['plan'] or r['kind'], 30)} on {clean(r['deployment'] or NONE, 40)}  ",
-        (f"{r['attempts_done']} of {r['attempts']} attempts done, ", "dim"),
-        (f"{ago((now_ns - r['created_wall_ns']) / S)}  ", "dim"),
-        (f"paused by {clean(by, 40)}" if by else "waits for its turn" if r["state"] == "planned" else "", "warn"),
+        (f"{r['attempts_done']} of {r['attempts']} attempts, {ago((now_ns - r['created_wall_ns']) / S)}", "dim"),
     )
 
 

@@ -14,7 +14,23 @@ from textual.widgets import Static
 
 from screens.data import Place
 from screens.widgets.bars import TextPanel
-from screens.widgets.text import Line, fit, line
+from screens.widgets.text import Line, Span, crop, fit, line, width_of
+
+
+def columns(lines: Sequence[Line], width: int, height: int) -> tuple[Line, ...]:
+    """The lines cut to `width`, side by side in as many columns as it takes to be `height` high."""
+    n = -(-len(lines) // max(height, 1))
+    rows, each = -(-len(lines) // n), width // n
+    cells = [[crop(entry.spans, each - 1) for entry in lines[c * rows : (c + 1) * rows]] for c in range(n)]
+    blank: tuple[Span, ...] = ()
+    out = []
+    for y in range(rows):
+        spans: list[Span] = []
+        for column in cells:
+            cell = column[y] if y < len(column) else blank
+            spans += [*cell, (" " * (each - width_of(cell)), "")]
+        out.append(Line(tuple(spans)))
+    return tuple(out)
 
 
 def place_lines(places: Iterable[Place], here: str = "") -> list[Line]:
@@ -41,7 +57,7 @@ class PlacesScreen(ModalScreen[str | None]):
         self._places, self._here = places, here
 
     def compose(self) -> ComposeResult:
-        with Vertical(id="dialog"):
+        with Vertical(id="dialog", classes="places"):
             yield TextPanel("go to", ident="places")
             yield Static("a digit or the letter after g goes there, esc stays", classes="hint", markup=False)
 
@@ -53,9 +69,10 @@ class PlacesScreen(ModalScreen[str | None]):
 
     def _fill(self) -> None:
         panel = self.query_one(TextPanel)
-        texts = place_lines(self._places, self._here)
-        panel.styles.height = min(len(texts) + 1, max(self.size.height - 5, 4))
-        panel.show(tuple(texts))
+        width = min(self.size.width * 96 // 100, 100) - 4  # of the dialog, less its border and padding
+        texts = columns(place_lines(self._places, self._here), width, self.size.height * 9 // 10 - 4)
+        panel.styles.height = len(texts) + 1
+        panel.show(texts)
 
     def on_key(self, event: events.Key) -> None:
         pressed = event.character or event.key

@@ -14,7 +14,7 @@ NO_SLO = "none"  # of runners/flows/vary.py
 VARIED = ("isl", "osl", "requests", "budget", "slo")
 # field -> what it is called, and what an operator may write there
 RUN_FIELDS = {
-    "what": ("what", "a plan, a sweep, a search, or one or more cases"),
+    "what": ("what", "a plan, sweep, search, or cases"),
     "deployment": ("deployment", "one of [deployments.NAME]"),
     "repeats": ("repeats", "a whole number"),
     "concurrency": ("concurrency", "one or more numbers: 8, 16, 32"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from screens.data import Row
-from screens.widgets.text import Line, clean, line, num, span_s
+from screens.widgets.text import Line, clean, fit, line, num, span_s
 
 MANY = 200  # lines of attempts; a plan with more says how many
 
@@ -41,14 +41,8 @@ def problems(plan: Row) -> list[Line]:
 def duration(plan: Row) -> list[Line]:
     """How long, from what, and what a server start is of it."""
     known, n = plan["known_attempts"], len(plan["attempts"])
-    about = "about" if known == n else "at most" if not known else "at most about"
-    why = (
-        "by earlier attempts"
-        if known == n
-        else "by budgets"
-        if not known
-        else f"{known} by earlier ones, budgets for the rest"
-    )
+    about = "about" if known == n else "at most" if not known else "up to about"
+    why = "by earlier attempts" if known == n else "by budgets" if not known else f"{known} known, budgets for the rest"
     starts = plan["server_starts"]
     each = f"up to {span_s(plan['ready_timeout_s'])}" if plan["start_s"] is None else f"about {span_s(plan['start_s'])}"
     lines = [
@@ -86,17 +80,18 @@ def preview(plan: Row) -> list[Line]:
     """Attempts in order and the exact commands."""
     cases = {c["case"]: c for c in plan["cases"]}
     lines = [line(("attempts in order", "title"))]
-    lines += [_attempt(a, cases.get(a["case"])) for a in plan["attempts"][:MANY]]
+    width = min(max((len(a["case"]) for a in plan["attempts"]), default=0), 48)
+    lines += [_attempt(a, cases.get(a["case"]), width) for a in plan["attempts"][:MANY]]
     if len(plan["attempts"]) > MANY:
         lines.append(line((f"      and {len(plan['attempts']) - MANY} more", "dim")))
     return [*lines, line(""), *commands(plan)]
 
 
-def _attempt(a: Row, case: Row | None) -> Line:
+def _attempt(a: Row, case: Row | None, width: int) -> Line:
     spent = f"about {span_s(a['expect_s'])}" if a["expect_s"] is not None else f"at most {span_s(a['budget_s'])}"
     how: list[Any] = [
         (f"{a['ordinal']:>4}  ", "dim"),
-        clean(a["case"], 60),
+        fit(clean(a["case"], 80), width),
         (f"  repeat {a['repeat']}  ", "dim"),
         spent,
     ]
