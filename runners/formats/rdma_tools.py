@@ -7,7 +7,7 @@ and an IPv4 address: 3 on hosts, 5 or 7 in macvlan pods.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from runners.formats import text
@@ -19,23 +19,25 @@ _LINK = re.compile(
 )
 
 
+def _each(
+    lines: Iterable[str], pattern: re.Pattern[str], row: Callable[[re.Match[str]], Row], headings: tuple[str, ...] = ()
+) -> Iterator[Item]:
+    """A row for each line of the pattern; blank lines and headings are passed over."""
+    for line in text.cleaned(lines):
+        bare = line.strip()
+        if bare and not bare.startswith(headings):
+            match = pattern.match(bare)
+            yield SKIP if match is None else row(match)
+
+
 def parse_link(lines: Iterable[str]) -> Iterator[Item]:
     """`rdma link`: one row per port; the netdev is absent inside containers."""
-    for line in text.cleaned(lines):
-        if not line.strip():
-            continue
-        match = _LINK.match(line.strip())
-        yield (
-            SKIP
-            if match is None
-            else {
-                "hca": match[1],
-                "port": int(match[2][:9]),
-                "state": match[3],
-                "phys_state": match[4],
-                "netdev": match[5],
-            }
-        )
+
+    def row(found: re.Match[str]) -> Row:
+        hca, port, state, phys_state, netdev = found.groups()
+        return {"hca": hca, "port": int(port[:9]), "state": state, "phys_state": phys_state, "netdev": netdev}
+
+    return _each(lines, _LINK, row)
 
 
 _PAIR = re.compile(r"\s*([\w(][\w.() -]*?)(?:\[ *(\d+)\])?:\s+(\S.*)\Z")
@@ -128,20 +130,11 @@ _IBDEV = re.compile(r"(?:\S{1,16} \([^)]{0,80}\) )?([\w.-]{1,64}) port (\d{1,4})
 
 def parse_ibdev2netdev(lines: Iterable[str]) -> Iterator[Item]:
     """`ibdev2netdev`: one row per port."""
-    for line in text.cleaned(lines):
-        if not line.strip():
-            continue
-        match = _IBDEV.match(line.strip())
-        yield (
-            SKIP
-            if match is None
-            else {
-                "hca": match[1],
-                "port": int(match[2][:9]),
-                "netdev": match[3],
-                "up": match[4] == "Up",
-            }
-        )
+
+    def row(found: re.Match[str]) -> Row:
+        return {"hca": found[1], "port": int(found[2][:9]), "netdev": found[3], "up": found[4] == "Up"}
+
+    return _each(lines, _IBDEV, row)
 
 
 _GID_ROW = re.compile(
@@ -152,25 +145,21 @@ _GID_ROW = re.compile(
 
 def parse_gids(lines: Iterable[str]) -> Iterator[Item]:
     """`show_gids`: one row per GID; `usable`: RoCE v2 with an IPv4 address."""
-    for line in text.cleaned(lines):
-        bare = line.strip()
-        if not bare or bare.startswith(("DEV", "---", "n_gids_found")):
-            continue
-        match = _GID_ROW.match(bare)
-        if match is None:
-            yield SKIP
-            continue
-        version = match[6].replace("RoCE", "").strip()
-        yield {
-            "hca": match[1],
-            "port": int(match[2][:9]),
-            "index": int(match[3][:9]),
-            "gid": match[4],
-            "ipv4": match[5],
+
+    def row(found: re.Match[str]) -> Row:
+        version = found[6].replace("RoCE", "").strip()
+        return {
+            "hca": found[1],
+            "port": int(found[2][:9]),
+            "index": int(found[3][:9]),
+            "gid": found[4],
+            "ipv4": found[5],
             "version": version,
-            "netdev": match[7],
-            "usable": version == "v2" and match[5] is not None,
+            "netdev": found[7],
+            "usable": version == "v2" and found[5] is not None,
         }
+
+    return _each(lines, _GID_ROW, row, ("DEV", "---", "n_gids_found"))
 
 
 def _found(pattern: str, head: str) -> bool:
