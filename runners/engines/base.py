@@ -109,6 +109,16 @@ def flag_given(flags: Sequence[str], *names: str) -> bool:
     return any(f.split("=", 1)[0] in names for f in flags)
 
 
+def flag_value(flags: Sequence[str], *names: str) -> str | None:
+    """The value that the operator gave one of these flags, as `--x v` or `--x=v`; the last one counts."""
+    found = None
+    for at, word in enumerate(flags):
+        name, eq, value = word.partition("=")
+        if name in names:
+            found = value if eq else flags[at + 1] if at + 1 < len(flags) else None
+    return found
+
+
 def fingerprint(commands: Sequence[RankCommand]) -> str:
     """Hash of everything that makes a server what it is: the same fingerprint may serve on, another needs a restart."""
     parts = [[c.node.name, c.rank, c.argv, dict(sorted(c.env.items()))] for c in commands]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from runners.flows.services import Services
-from runners.gates.preflight import limits, pcie, rails, same
+from runners.gates.preflight import limits, memory, pcie, rails, same
 from runners.gates.preflight.base import Facts, Seen, parse_facts, usable_gid
 from runners.gates.preflight.gather import survey_node
 from runners.gates.preflight.gpus import gpu_rows
@@ -48,9 +48,14 @@ def asked(run_id: str, dep: Deployment, nodes: list[Node]) -> list[Variable]:
     return rows
 
 
-def of_seen(run_id: str, seen: Mapping[str, Seen]) -> list[Variable]:
-    """What the nodes reported to the preflight, and the state before the run."""
+def of_seen(run_id: str, seen: Mapping[str, Seen], dep: Deployment | None = None) -> list[Variable]:
+    """What the nodes reported to the preflight, the memory plan made from it, and the state before the run."""
     rows = []
+    for one in seen.values() if dep is not None else ():
+        gpu = memory.smallest_gpu(gpu_rows(one.facts, one.node.devices.vendor))
+        if dep is not None and one.weights and gpu:
+            planned = memory.plan(one.weights, dep, gpu).variables()
+            rows += [_variable(run_id, None, name, value, None, "asked") for name, value in planned.items()]
     for node, one in seen.items():
         for name, value in node_values(one):
             rows.append(_variable(run_id, None, name, value, node, "reported"))

@@ -140,7 +140,7 @@ class RunFlow:
         await self._lock_nodes()
         self.row = replace(run, state="running", clock_node=self.nodes[0].name)
         facts = [*manifest.asked(run.run_id, self.dep, self.nodes)]
-        facts += manifest.of_seen(run.run_id, self._seen)
+        facts += manifest.of_seen(run.run_id, self._seen, self.dep)
         known = services.store.query(f"select 1 from variables where run_id = {literal(run.run_id)} limit 1").rows
         await services.store.commit([self.row] if known else [self.row, *facts])
         for node in self.nodes:

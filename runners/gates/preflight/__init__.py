@@ -5,7 +5,7 @@ Order is the order of the report. `across`: judged once over all nodes.
 
 from __future__ import annotations
 
-from runners.gates.preflight import disk, gpus, leftovers, limits, pcie, rails, rights, same
+from runners.gates.preflight import disk, flags, gpus, leftovers, limits, memory, pcie, rails, rights, same
 from runners.gates.preflight.base import Check
 
 CHECKS: tuple[Check, ...] = (
@@ -28,6 +28,8 @@ CHECKS: tuple[Check, ...] = (
     Check("reach", rails.reachable),
     Check("profiling", rights.profiling),
     Check("others", rights.others),
+    Check("flags", flags.flags),
+    Check("memory", memory.memory),
     Check("image_same", same.image, across=True),
     Check("model_same", same.model, across=True),
     Check("versions", same.versions, across=True),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from runners.launchers.base import Verdict
 from runners.nodes.wire import printable
@@ -124,6 +125,10 @@ class Seen:
     inside: Facts | None = None
     inside_why: str = ""
     reached: list[Reached] = field(default_factory=list)
+    help_text: str | None = None  # of the engine's own --help, asked on the first node
+    help_why: str = ""
+    weights: dict[str, Any] | None = None  # answer of weights.sh, asked on the first node
+    weights_why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

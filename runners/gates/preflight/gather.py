@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import shlex
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
+import orjson
+
+from runners.engines import ENGINES
 from runners.gates.preflight.base import Facts, Reached, Seen, parse_facts, script
 from runners.gates.preflight.rails import addresses, mtu_of
 from runners.launchers import LAUNCHERS
@@ -16,6 +20,8 @@ from runners.spec import Deployment
 SURVEY_S = 90.0
 INSIDE_S = 90.0
 REACH_S = 30.0
+HELP_S = 240.0
+WEIGHTS_S = 80.0
 SAMPLED_S = 120.0
 FULL_S = 4 * 3600.0
 _STATES = frozenset({"ok", "lost", "silent", "big_lost", "unknown"})
@@ -46,7 +52,53 @@ async def ask_node(link: Link, root: str, dep: Deployment | None, *, first: bool
     seen.facts, _, _ = await asyncio.gather(
         survey_node(link, root, dep, first=first), _model(link, root, dep, seen, full=full), _inside(link, dep, seen)
     )
+    if first and dep is not None and dep.engine in ("sglang", "vllm"):
+        await asyncio.gather(_help(link, root, dep, seen), _weights(link, dep, seen))
     return seen
+
+
+async def _help(link: Link, root: str, dep: Deployment, seen: Seen) -> None:
+    """The engine's own --help, which takes it tens of seconds to print: kept on the node by image or version."""
+    if not dep.flags:
+        return
+    packages = dict(c[:2] for c in seen.inside.table("package") if len(c) >= 2) if seen.inside is not None else {}
+    version = packages.get(dep.engine)
+    if version is None and not dep.command:
+        seen.help_why = seen.inside_why or f"{dep.engine} is not among the packages there"
+        return
+    python = (
+        "python3" if dep.launcher == "docker" else dep.python or (link.node.python if dep.engine == "sglang" else "")
+    )
+    argv = ENGINES[dep.engine].help_argv(dep, python)
+    of = [(seen.facts.blocks.get("image") or [""])[0], python, dep.engine, version, *argv]
+    kept = shlex.quote(f"{root}/cache/help/{hashlib.sha256(repr(of).encode()).hexdigest()[:24]}")
+    try:
+        ask = await LAUNCHERS[dep.launcher].inside(link, dep, script("help.sh"), *argv)
+        whole = f"case $(tail -n 1 {kept}.$$) in '#end') mv {kept}.$$ {kept} ;; *) rm -f {kept}.$$ ;; esac"
+        make = f"mkdir -p {shlex.quote(root)}/cache/help; {ask} >{kept}.$$; cat {kept}.$$; {whole}"
+        line = f"if [ -s {kept} ]; then cat {kept}; else {make}; fi"
+        facts = parse_facts((await link.run(line, timeout=HELP_S)).stdout.decode("utf-8", "replace"))
+    except NodeError as e:
+        seen.help_why = str(e)
+        return
+    seen.help_text = "\n".join(facts.blocks["help"]) if "help" in facts.blocks else None
+    seen.help_why = facts.why("help")
+
+
+async def _weights(link: Link, dep: Deployment, seen: Seen) -> None:
+    """Sizes of the tensors by kind, from their headers, read where a rank would read them."""
+    if not dep.model.startswith("/"):
+        seen.weights_why = f"{dep.model} is a name, not a folder"
+        return
+    try:
+        line = await LAUNCHERS[dep.launcher].inside(link, dep, script("weights.sh"), dep.model)
+        done = await link.run(line, timeout=WEIGHTS_S)
+        found = orjson.loads(done.stdout.decode("utf-8", "replace").rpartition("weights\t")[2])
+        seen.weights = found if isinstance(found, dict) else None
+    except NodeError as e:
+        seen.weights_why = str(e)
+    except orjson.JSONDecodeError:
+        seen.weights_why = f"{dep.model}: no answer about its headers"
 
 
 async def _model(link: Link, root: str, dep: Deployment | None, seen: Seen, *, full: bool) -> None:

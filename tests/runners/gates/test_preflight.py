@@ -63,7 +63,7 @@ def test_a_node_that_says_little_is_unknown_and_never_a_pass_of_what_was_not_rea
             assert found.detail
     if not text:
         judged = [v for c in CHECKS if not c.across for v in c.judge(scope(text, BOXED))]
-        assert {v.status for v in judged} == {"unknown"}
+        assert {v.status for v in judged} <= {"unknown", "not_applicable"}
 
 
 @settings(max_examples=25)
