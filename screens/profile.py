@@ -23,6 +23,7 @@ from screens.profile_chains import list_small
 from screens.profile_events import EventsScreen, heading
 from screens.profile_pages import KEYS, PAGES, Choice, arrange, fill, pages
 from screens.profile_rows import (
+    BEHIND,
     COLUMNS,
     METRICS,
     SORTS,
@@ -267,8 +268,8 @@ class ProfileScreen(ConsoleScreen):
 
     @on(Table.Chosen, "#families")
     def _family(self, event: Table.Chosen) -> None:
-        if event.row["family"]:
-            self.list_events(event.row["family"], family=event.row["family"])
+        row = event.row
+        self.list_events(row["name"], **({"family": row["family"]} if row["family"] else BEHIND[row["name"]]))
 
     @on(Table.Chosen, "#kernels")
     def _kernel(self, event: Table.Chosen) -> None:
@@ -277,13 +278,21 @@ class ProfileScreen(ConsoleScreen):
     @on(Table.Chosen, "#diff")
     def _changed(self, event: Table.Chosen) -> None:
         row = event.row
-        if row["kind"] in ("kernel", "family"):
-            what = {"name": row["name"]} if row["kind"] == "kernel" else {"family": row["family"]}
-            self.list_events(clean(row["name"], 60), **what)
+        of_kind = {"kernel": {"name": row["name"]}, "family": {"family": row["family"]}, "gap": BEHIND["idle"]}
+        self.list_events(
+            clean(row["name"], 60), **(of_kind[row["kind"]] if row["kind"] != "part" else BEHIND[row["name"]])
+        )
 
     @on(Table.Chosen, "#collectives")
     def _collective(self, event: Table.Chosen) -> None:
         self.list_events(f"Communication, {event.row['who']}", family="Communication", rank=event.row["at"])
+
+    @on(Table.Chosen, "#stragglers")
+    def _straggler(self, event: Table.Chosen) -> None:
+        row, ranks = event.row, self.profile.report["ranks"] if self.profile is not None else []
+        same = [i for i, r in enumerate(ranks) if all(r[key] == row[key] for key in ("rank", "file", "device"))]
+        if same:
+            self.list_events(f"Communication, {rank_name(ranks[same[0]], ranks)}", family="Communication", rank=same[0])
 
     @on(Table.Chosen, "#chains")
     def _chained(self, event: Table.Chosen) -> None:

@@ -126,5 +126,5 @@ def fill(screen: Screen[Any], profile: Profile, choice: Choice, rank: int) -> No
     chains.title = f"gaps and chains, {rank_name(ranks[rank], ranks)}" if ranks else "gaps and chains"
     chains.show(chain_rows(ranks[rank], profile.starts_ns[rank]) if ranks else [])
     screen.query_one("#small", Table).show(small_rows(ranks[rank]) if ranks else [])
-    screen.query_one("#questions", TextPanel).show(question_lines(report))
+    screen.query_one("#questions", TextPanel).show(question_lines(report, screen.size.width))
     screen.query_one("#text", TextPanel).show(tuple(line(clean(t, 400)) for t in profile.text.splitlines()))

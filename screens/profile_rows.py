@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -40,6 +41,16 @@ METRIC_WORDS: Final = {
 _ENDINGS: Final = re.compile(r"(\.pt)?(\.trace)?(\.json|\.sqlite)?(\.gz)?$")
 COLUMN_WORDS: Final = {"files": "file", "kinds": "kind of step", "steps": "step of the chosen rank"}
 COLUMNS: Final = tuple(COLUMN_WORDS)
+
+
+BEHIND: Final[dict[str, dict[str, Any]]] = {
+    "wall clock": {},
+    "compute and communication": {"family": "Communication"},
+    "communication exposed": {"family": "Communication"},
+    "copies alone": {"family": "Memory/Copy"},
+    "idle": {"after_gap_ns": (0, None)},
+}
+"""What leads to the events of a part that is no family's: of a gap, to what ends it."""
 
 
 def letter(family: str) -> Span:
@@ -244,22 +255,23 @@ STRAGGLERS: Final = (
     Column("last", 9, lambda r: (f"{r['last']}/{r['collectives']}", ""), ">"),
     Column("%", 5, lambda r: (num(100 * r["share"], 1), "strong"), ">"),
     Column("late", 9, _ns("median_late_ns"), ">", keep=7),
-    Column("", 9, lambda r: ("▲ always", "warn") if r["fixed"] else ("at times", "dim"), keep=6),
+    Column("", 9, lambda r: ("▲ mostly", "warn") if r["fixed"] else ("at times", "dim"), keep=6),
 )
 
 
 # --- the questions, and what is always on screen
 
 
-def question_lines(report: Report) -> tuple[Line, ...]:
-    """The ten questions with their answers, or why this capture cannot tell."""
+def question_lines(report: Report, width: int) -> tuple[Line, ...]:
+    """The ten questions with their answers, or why this capture cannot tell, broken between words."""
     lines: list[Line] = []
     for number, row in enumerate(report["questions"], 1):
         lines.append(line((f"{number:>2}. ", "accent"), (clean(row["question"], 300), "strong")))
-        if row["answer"] is not None:
-            lines.append(line("    ", clean(row["answer"], 2000)))
-        else:
-            lines.append(line("    ", (f"this capture cannot tell, because {clean(row['because'], 600)}", "dim")))
+        known = row["answer"] is not None
+        said = (
+            clean(row["answer"], 2000) if known else f"this capture cannot tell, because {clean(row['because'], 600)}"
+        )
+        lines += [line("    ", (part, "" if known else "dim")) for part in textwrap.wrap(said, max(width - 5, 20))]
     return tuple(lines)
 
 

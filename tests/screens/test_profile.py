@@ -267,6 +267,36 @@ async def test_gaps_chains_and_every_class_of_lengths_lead_to_their_events() -> 
                 await pilot.press("escape")
 
 
+async def test_parts_gaps_and_stragglers_lead_to_their_events_too() -> None:
+    report = analyze(RANKS)
+    app = ProfileApp(RANKS)
+    async with app.run_test(size=MIDDLE) as pilot:
+        screen = await drawn(pilot)
+
+        async def found(table: str, key: object) -> int:
+            screen.query_one(table, Table).select(key)
+            screen.query_one(table, Table).focus()
+            await pilot.press("enter")
+            await until(pilot, lambda: isinstance(app.screen, EventsScreen))
+            assert isinstance(app.screen, EventsScreen)
+            count = app.screen._found.found
+            await pilot.press("escape")
+            return count
+
+        gaps = sum(row["count"] for rank in report["ranks"] for row in rank["chains"]["device_gaps"])
+        events = sum(rank["kernels"] + rank["copies"] for rank in report["ranks"])
+        talking = [sum(row["count"] for row in rank["collectives"]) for rank in report["ranks"]]
+        assert await found("#families", "idle") == gaps
+        assert await found("#families", "compute and communication") == sum(talking)
+        await pilot.press("x")
+        rows = {(row["kind"], row["name"]): row["id"] for row in screen.query_one("#diff", Table).data or ()}
+        assert await found("#diff", rows["part", "wall clock"]) == events
+        assert await found("#diff", rows["gap", "launched, not begun"]) == gaps
+        await pilot.press("c")
+        last = report["stragglers"][0]
+        assert await found("#stragglers", 0) == talking[[r["rank"] for r in report["ranks"]].index(last["rank"])]
+
+
 async def test_a_family_and_a_cell_lead_to_their_events() -> None:
     app = ProfileApp([PREFILL])
     async with app.run_test(size=MIDDLE) as pilot:
