@@ -15,7 +15,7 @@ from screens.data import Row
 from screens.dialogs import Ask, Pick
 from screens.widgets.bars import TextPanel
 from screens.widgets.lamps import worded
-from screens.widgets.text import NONE, Line, clean, line
+from screens.widgets.text import NONE, Line, clean, line, wrap
 from store.errors import StoreError
 
 
@@ -47,9 +47,10 @@ class RunControl(ModalScreen[str | None]):
 
     def _fill(self) -> None:
         panel = self.query_one(TextPanel)
-        texts = self.lines()
+        width = min(self.size.width * 92 // 100, 116) - 4  # of the dialog, less its border and padding
+        texts = wrap(self.lines(), width)
         panel.styles.height = min(len(texts) + 1, max(self.size.height - 5, 4))
-        panel.show(tuple(texts))
+        panel.show(texts)
 
     def lines(self) -> list[Line]:
         r = self._run
@@ -64,9 +65,9 @@ class RunControl(ModalScreen[str | None]):
             line(""),
             _choice("p", "go on", "attempts begin again")
             if by
-            else _choice("p", "pause", "no new attempt begins until it goes on; what is on ends as usual"),
-            _choice("s", "skip", "the attempt that is on, or one to come: it ends CANCELLED, the run goes on"),
-            _choice("r", "retry", "a done attempt is measured again, after the rest; the old one stays"),
+            else _choice("p", "pause", "no new attempt begins; the one that is on ends as usual"),
+            _choice("s", "skip", "an attempt ends now, or never begins; the run goes on"),
+            _choice("r", "retry", "a done attempt is measured again; the old one stays"),
             _choice("a", "abort", "the run ends now: servers stop, all data are kept"),
         ]
 

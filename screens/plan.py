@@ -19,7 +19,7 @@ from screens.plan_draft import FLAGS, Draft, choices_of, first_choice, form_rows
 from screens.plan_text import commands, duration, preview, problems, verdict
 from screens.widgets.bars import Ends, TextPanel
 from screens.widgets.table import Column, Table
-from screens.widgets.text import NONE, Line, Span, clean
+from screens.widgets.text import NONE, Line, Span, clean, line
 from store.errors import StoreError
 
 QUESTIONS = {
@@ -62,6 +62,7 @@ class PlanScreen(ConsoleScreen):
         super().__init__(view)
         self.draft = Draft()
         self.refusal: str | None = None
+        self.ordered_now = False  # ordered, and not yet answered
         self.snapshot: PlanView | None = None
         self._worked: tuple[str, int] | None = None
         self._plan: Row | None = None
@@ -115,6 +116,7 @@ class PlanScreen(ConsoleScreen):
         plan = snap.plan if snap.wrong is None else None
         texts: list[Line] = []
         if snap.rows:
+            texts += [line(("… starting: the owner has it", "accent"))] if self.ordered_now else []
             texts += verdict(plan, snap.wrong, self.refusal)
             texts += [*duration(plan), *problems(plan)] if plan else []
         self.query_one("#plan-sum", TextPanel).show(tuple(texts))
@@ -225,7 +227,7 @@ class PlanScreen(ConsoleScreen):
             self.app.push_screen(Reader("commands, planned", tuple(commands(plan))))
 
     def action_start(self) -> None:
-        if self._ready() is None:
+        if self.ordered_now or self._ready() is None:
             return
 
         def go(answers: dict[str, str] | None) -> None:
@@ -240,14 +242,17 @@ class PlanScreen(ConsoleScreen):
     async def _start(self) -> None:
         """Order it; a refusal stays on the screen until something is changed."""
         kind, params = self.draft.order(self.snapshot.likely if self.snapshot else None)
+        self.ordered_now, self.refusal = True, None
+        self.show()
         try:
             answer = await self.view.session.order(kind, **params)
         except StoreError as e:
             self.refusal = str(e)
             self.notify(clean(e, 300), title="not started", severity="error", markup=False)
-            self.show()
             return
-        self.refusal = None
+        finally:
+            self.ordered_now = False
+            self.show()
         self.view.marked.clear()
         self.notify(clean(answer.get("run_id") or "taken", 100), title="started", markup=False)
         self.post_message(Go("search" if self.draft.search else "live", run_id=answer.get("run_id")))

@@ -30,6 +30,7 @@ from store.records import Attempt
 from store.text import shell_line
 
 Row = Mapping[str, Any]
+MAX_NOTE = 100  # characters of what is good to know; `check` has the whole
 TROUBLE = {
     "lost": "does not answer: see home (1), and `twinrail check`",
     "gone": "is gone: see home (1), and `twinrail check`",
@@ -186,10 +187,11 @@ def problems_of(
     found += [(True, f"{n} {TROUBLE[state].replace('NODE', n)}") for n, state in states.items() if state in TROUBLE]
     for g in known.gates:
         if g["node"] in names or g["node"] is None:
-            fix = f". Next: {g['fix']}" if g["fix"] else ""
+            bad = g["status"] == "fail"
             where = f"{g['node']} " if g["node"] else ""
-            said = (g["detail"] or "").rstrip(".")
-            found.append((g["status"] == "fail", f"the last check said of {where}{g['name']}: {said}{fix}"))
+            fix = f". Next: {g['fix']}" if g["fix"] and bad else ""
+            detail = (g["detail"] or "").rstrip(".")
+            found.append((bad, f"last check: {where}{g['name']}: {detail if bad else detail[:MAX_NOTE]}{fix}"))
     if nodes and not any(name in seen for name in names):
         found.append(
             (False, f"{', '.join(sorted(names))} not asked yet: `twinrail check` looks before anything starts")
