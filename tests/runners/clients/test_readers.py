@@ -18,6 +18,7 @@ from runners.formats.client_result import Request as Found
 from runners.probes.base import Parsed, ProbeContext
 from store.database import Store
 from store.export.document import attempt_windows
+from store.queries import call
 from store.records import Attempt, LogEvent, Request, Variable
 
 DATA = Path(__file__).parents[2] / "data" / "clients"
@@ -99,6 +100,17 @@ def test_our_figures_from_the_rows_are_the_tools_own(client: str, tmp_path: Path
             own["client.a1.output_tps"], rel=0.01 if client == "vllm_bench" else 0.3
         )
         assert whole["output_tps"] >= own["client.a1.output_tps"]
+
+
+def test_what_a_tool_says_stands_beside_ours_by_figure(tmp_path: Path) -> None:
+    attempt = Attempt(attempt_id="r1.a1", run_id="r1", ordinal=1, case_name="x", client="vllm_bench")
+    with Store.open(tmp_path / "x.duckdb") as store:
+        store.write([attempt, *parse("vllm_bench").records]).result()
+        rows = {row["figure"]: row for row in store.query(call("client_figures", "r1")).dicts()}
+    assert rows["requests_ok"]["own"] == rows["requests_ok"]["ours"] == 6
+    for figure in ("ttft_ms_mean", "tpot_ms_p50", "e2e_ms_p99", "output_tokens"):
+        assert rows[figure]["apart_pct"] == pytest.approx(0, abs=0.01)
+    assert (rows["peak_concurrency"]["own"], rows["peak_concurrency"]["ours"]) == (6, None)  # at a limit of 2: not ours
 
 
 def test_aiperf_tells_of_its_warm_up_and_what_it_makes_of_the_rest() -> None:
