@@ -146,7 +146,7 @@ def parse_nccl(lines: Iterable[str]) -> Iterator[Item]:
     def own(line: str) -> Item | None:
         return nccl_log.parse_line(line) or torch_log.parse_line(line)
 
-    return _rows(_items(lines, own))
+    return _rows(_items(lines, own, " NCCL INFO Channel ", nccl_log.fast_row))
 
 
 def parse_torch(lines: Iterable[str]) -> Iterator[Item]:

@@ -58,33 +58,54 @@ def _channel(message: str) -> Row | None:
     match = _CHANNEL.match(message)
     if match is None:
         return None
-    row: Row = {
+    return _channel_row(match[1], match[3], match[4], match[5], match[6], match[7], match[8])
+
+
+def _channel_row(number: str, a: str, a_device: str, b: str, b_device: str, direction: str | None, via: str) -> Row:
+    return {
         "record": "channel",
-        "channel": int(match[1][:9]),
-        "from_rank": int(match[3][:9]),
-        "to_rank": int(match[5][:9]),
-        "from_device": match[4],
-        "to_device": match[6],
-        "direction": match[7],
-        "transport": None,
-        "network": None,
-        "net_index": None,
-        "proxy_rank": None,
-        "gdrdma": None,
-        "via": match[8],
+        "channel": int(number[:9]),
+        "from_rank": int(a[:9]),
+        "to_rank": int(b[:9]),
+        "from_device": a_device,
+        "to_device": b_device,
+        "direction": direction,
+        **_VIA[via][1],
+        "via": via,
     }
-    net = _NET.match(match[8])
+
+
+def _transport(via: str) -> tuple[str, Row]:
+    """The columns of what stands behind `via` (as a pair, for the memo)."""
+    net = _NET.match(via)
     if net is None:
-        row["transport"] = match[8].split("/")[0]
-        return row
-    flags = net[4].split("/")
-    row.update(
-        transport="NET",
-        network=net[1],
-        net_index=int(net[2][:9]),
-        proxy_rank=int(net[3][:9]) if net[3] else None,
-        gdrdma=any(flag.startswith("GDRDMA") for flag in flags),
-    )
+        return via, {"transport": via.split("/")[0], "network": None, "net_index": None, "proxy_rank": None,
+                     "gdrdma": None}  # fmt: skip
+    return via, {
+        "transport": "NET",
+        "network": net[1],
+        "net_index": int(net[2][:9]),
+        "proxy_rank": int(net[3][:9]) if net[3] else None,
+        "gdrdma": any(flag.startswith("GDRDMA") for flag in net[4].split("/")),
+    }
+
+
+_VIA: Final = cells.Memo(_transport, 4096)
+_FAST = re.compile(
+    r"([\w.-]{1,255}):(\d{1,10}):(\d{1,10}) \[(\d{1,4})\] NCCL INFO "
+    r"Channel (\d+)(?:/\d+)? : (\d+)\[(\w+)\] -> (\d+)\[(\w+)\] (?:\[(send|receive)\] )?via ([\w/(). +-]*[\w)])\Z",
+    re.ASCII,
+)
+
+
+def fast_row(line: str) -> Row | None:
+    """The row of a whole channel line of today's form; None for every other line, which `parse_line` then reads."""
+    match = _FAST.match(line)
+    if match is None:
+        return None
+    node, pid, tid, gpu, *channel = match.groups()
+    row = _channel_row(*channel)
+    row.update(node=node, pid=int(pid), tid=int(tid), gpu=int(gpu), time=None, received=None, repeated=1)
     return row
 
 

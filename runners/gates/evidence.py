@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 UNNAMED = "?"  # node of lines whose header was lost
 
@@ -41,8 +41,7 @@ class Communicator:
         return list(dict.fromkeys(member.node for member in self.members.values()))
 
 
-@dataclass(frozen=True, slots=True)
-class Channel:
+class Channel(NamedTuple):
     """One network channel line: `own` is the rank that printed it, `peer` the other one."""
 
     node: str
@@ -54,7 +53,13 @@ class Channel:
     network: str
     net_index: int
     gdrdma: bool
-    text: str
+    via: str
+
+    @property
+    def text(self) -> str:
+        """The line in short."""
+        a, b = (self.peer, self.own) if self.direction == "receive" else (self.own, self.peer)
+        return f"channel {self.number}: {a} -> {b} [{self.direction}] via {self.via}"
 
 
 @dataclass(slots=True)
@@ -193,8 +198,7 @@ def _channel(found: Evidence, row: Mapping[str, Any], name: str) -> None:
             str(row.get("network")),
             int(row["net_index"]),
             bool(row.get("gdrdma")),
-            f"channel {row['channel']}: {row['from_rank']} -> {row['to_rank']} "
-            f"[{row.get('direction')}] via {row.get('via')}",
+            str(row.get("via")),
         )
     ] = None
 

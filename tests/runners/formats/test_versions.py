@@ -6,11 +6,14 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from runners.formats import incidents, kinds
+from runners.formats import incidents, kinds, nccl_log
 from runners.formats.base import Parsed, collect
 from runners.formats.incidents import fold
 from runners.importing.reading import open_file
+from tests.runners.formats.samples import CAPTURES
 
 
 def read(text: str, kind: str) -> Parsed:
@@ -199,3 +202,28 @@ def test_topology_of_grace_with_memory_nodes_in_its_lists() -> None:
     )
     first = read(text, "nvidia_smi_topo").rows[0]
     assert (first["numa_affinity"], first["gpu_numa_id"], first["best_nics"]) == ("0,3-9,11-17", "2", ["mlx5_3"])
+
+
+CHANNELS = [
+    line
+    for path in sorted((CAPTURES / "nccl-log").glob("*.log"))
+    for line in path.read_text(errors="replace").splitlines()
+    if "Channel" in line
+] + [
+    "a-1:1:2 [0] NCCL INFO Channel 03/0 : 0[0] -> 8[0] [send] via NET/IB/1(3)/GDRDMA(PCI)/Shared comm 0x7f3a nRanks 16"
+]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_the_fast_way_to_a_channel_gives_the_same_row(data: st.DataObject) -> None:
+    line = data.draw(st.sampled_from(CHANNELS))
+    at = data.draw(st.integers(0, len(line)))
+    junk = data.draw(st.text(alphabet="0123456789[]:/ -.aRG()\té", max_size=4))
+    line = line[:at] + junk + line[at + data.draw(st.integers(0, 3)) :]
+    row = nccl_log.fast_row(line)
+    assert row is None or row == nccl_log.parse_line(line)
+
+
+def test_a_channel_of_today_goes_the_fast_way() -> None:
+    assert nccl_log.fast_row(CHANNELS[-1]) is not None
