@@ -527,7 +527,7 @@ class EngineSample(Sample):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuProcess(Sample):
-    """A process with memory on a GPU. `ours`: it belongs to a server of ours; None when none was known then."""
+    """A process with memory on a GPU. `ours`: the source itself said whose it is; else queries ask the threads."""
 
     table: ClassVar[str] = "gpu_processes"
     pid: int

@@ -119,9 +119,12 @@ job_run() { # FOLDER TTL_S: leads the session. Working directory: the staging fo
 job_keep() { # SESSION TICKS: holds the job to its time-to-live, then ends whatever is left of its session
   keeper=$$ nap=
   trap : USR1
+  read -r up _ </proc/uptime # what the clock said when it was 0: no `date` each time
+  zero=$(($(date +%s) - ${up%.*}))
   while [ ! -e rc ] && alive "$1" "$2"; do
     one expires
-    left=$((${value:-0} - $(date +%s)))
+    read -r up _ </proc/uptime
+    left=$((${value:-0} - zero - ${up%.*}))
     [ $left -gt 0 ] || break
     [ $left -gt 5 ] && left=5
     sleep $left &

@@ -1,35 +1,26 @@
-"""Which processes hold memory on NVIDIA GPUs, and which of them are our servers'."""
+"""Which processes hold memory on NVIDIA GPUs. Whose they are follows from the threads probe: it knows our servers."""
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from runners.formats import nvidia_smi, text
 from runners.formats.base import Event, Skip
 from runners.probes.base import Frame, Parsed, ProbeContext, event, parse_frames
-from runners.probes.servers import SH_SERVERS
 from runners.probes.tool import tool_argv, trouble
 from runners.spec import Node
 from store.records import GpuProcess, Record
 
 EVERY: Final = 10  # intervals between two samples
 
-# The pid of a tool that looks into a container from outside is the node's: so are those that `servers` finds.
 _SCRIPT: Final = r"""
 need nvidia-smi
-known_ids=
 while :; do
-  servers
   call nvidia-smi --query-compute-apps=pid,process_name,gpu_uuid,used_memory --format=csv,nounits
-  [ -n "$roots" ] || pids= # known by their titles only: whose they are is not known
-  [ $rc -ne 0 ] || out="#ours$pids
-$out"
   told processes
   pause
 done
 """
-_OURS = re.compile(r"#ours((?: \d{1,9})*)\Z")
 
 
 class GpuProcessesProbe:
@@ -38,7 +29,7 @@ class GpuProcessesProbe:
     vendor = "nvidia"
 
     def argv(self, node: Node, interval_s: float = 1.0, url: str | None = None) -> list[str]:
-        return tool_argv(SH_SERVERS + _SCRIPT, self.name, interval_s * EVERY)
+        return tool_argv(_SCRIPT, self.name, interval_s * EVERY)
 
     def parse(self, data: bytes, context: ProbeContext, final: bool = False) -> Parsed:
         return parse_frames(data, context, final, _rows)
@@ -51,8 +42,6 @@ def _rows(frame: Frame, context: ProbeContext) -> tuple[list[Record], int]:
     if frame.kind != "processes":
         return [], 1
     lines = frame.text().splitlines()
-    match = _OURS.match(lines.pop(0)) if lines and lines[0].startswith("#ours") else None
-    ours = {int(word) for word in match[1].split()} if match else set()
     records: list[Record] = []
     bad = 0
     for item in nvidia_smi.parse(lines):
@@ -73,7 +62,6 @@ def _rows(frame: Frame, context: ProbeContext) -> tuple[list[Record], int]:
                     gpu_uuid=item.get("gpu_uuid") or item.get("uuid"),
                     name=text.shown(item["process_name"], 80) if item.get("process_name") else None,
                     mem_used_bytes=item.get("mem_used_bytes"),
-                    ours=item["pid"] in ours if ours else None,
                 )
             )
     return records, bad

@@ -1,6 +1,6 @@
 """NUMA: counters of each memory node from /sys, and where the pages of our servers' processes lie (numa_maps).
 
-numa_maps holds up the process that it asks about while the kernel walks its pages, so it is read once a minute and by
+numa_maps holds up the process that it asks about while the kernel walks its pages, so it is read every other minute and by
 one process at a time; pages are summed on the node, or a worker's maps would be megabytes. It may be read by root and
 by the process's own user (ptrace access): else pages are NULL and `missing` says why. numa(7).
 """
@@ -16,7 +16,7 @@ from runners.probes.servers import SH_SERVERS, title_of
 from runners.spec import Node
 from store.records import NumaSample, Record
 
-EVERY: Final = 30  # intervals between two samples of the nodes; of the processes every second time
+EVERY: Final = 30  # intervals between two samples of the nodes; of the processes every fourth time
 
 _SCRIPT: Final = r"""
 known_ids= k2=0
@@ -48,7 +48,7 @@ while :; do
   set +f; frame numa
   head -v -n 40 $sys/node[0-9]*/numastat $sys/node[0-9]*/cpulist $sys/node[0-9]*/meminfo 2>/dev/null
   printf '\n'
-  if [ $(( k2 % 2 )) -eq 0 ]; then
+  if [ $(( k2 % 4 )) -eq 1 ]; then
     servers; printf '%s' "$titles"
     for p in $pids; do
       while read -r key value _; do

@@ -149,7 +149,7 @@ def _rows(frame: Frame, context: ProbeContext) -> tuple[list[Record], int]:
     return records, bad
 
 
-_ADDRESS = re.compile(r"GPU [0-9A-Fa-f:.]+: ")
+_ADDRESS = re.compile(r"GPU ?(?:\d*: ?)?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f.]+): ?")
 
 
 def _gone(frame: Frame, context: ProbeContext) -> tuple[list[Record], int]:
@@ -160,10 +160,13 @@ def _gone(frame: Frame, context: ProbeContext) -> tuple[list[Record], int]:
     if number is None or number > 4096:
         return [], 1
     said = text.shown("; ".join(filter(None, map(text.clean, lines[1:])))[:300])
+    named = _ADDRESS.search(said)
+    other = named is not None and named[1].upper()[-10:] != bus.upper()[-10:]  # domains are written with 4 or 8 digits
+    why = {"figures": f"nvidia-smi fails for another GPU, {named[1]}"} if named is not None and other else {}
     row = {
         "index": number,
         "pci_bus_id": text.shown(bus, 32),
-        "missing": {"all": _ADDRESS.split(said)[-1] or "no answer"},
+        "missing": why or {"all": said[named.end() :] if named is not None else said or "no answer"},
     }
     return [_gpu(row, frame, context)], 0
 

@@ -2,6 +2,7 @@
 
 A worker has hundreds of threads and nearly all of them sleep. So every process's main thread is followed, and of the
 others those that used more than 1 % of a core when all were last looked at (schedstat, every 20 s); at most 48.
+Processes are looked for anew when a rank comes or goes, soon after that, and once a minute.
 proc_pid_stat(5), Documentation/scheduler/sched-stats.rst.
 """
 
@@ -20,7 +21,7 @@ from store.records import Record, ThreadSample
 EVERY: Final = 5  # intervals between two samples
 
 _SCRIPT: Final = r"""
-known_ids= said= k2=0 looked=0
+known_ids= said= k2=0 looked=0 before= next=0
 busy() { # into hot: threads beside the main ones that used more than 1 % of a core since the last look
   hot= many=0; set +f; span=$(( t - looked )); looked=$t
   for p in $pids; do
@@ -36,8 +37,12 @@ busy() { # into hot: threads beside the main ones that used more than 1 % of a c
   set -f
 }
 while :; do
-  stamp
-  if [ $(( k2 % 4 )) -eq 0 ]; then servers; busy; k2=0; elif [ $k2 -eq 1 ]; then busy; fi
+  stamp; roots
+  if [ $k2 -ge $next ] || [ "$roots" != "$before" ]; then
+    [ "$roots" = "$before" ] && known=$pids || known=new
+    before=$roots; servers; busy
+    next=$(( k2 + 12 )); [ "$pids" = "$known" ] || next=$(( k2 + 3 ))
+  elif [ $(( k2 % 4 )) -eq 1 ]; then busy; fi
   k2=$(( k2 + 1 ))
   if [ -n "$pids" ]; then
     files= ends= said=

@@ -65,8 +65,8 @@ def more() -> Iterator[Record]:
         process="sglang::detokenizer",
         missing="numa_maps: Permission denied",
     )
-    yield GpuProcess(**at, pid=900, gpu_uuid="GPU-a", name="sglang::scheduler_TP0", mem_used_bytes=80 << 30, ours=True)
-    yield GpuProcess(**at, pid=77, gpu_uuid="GPU-a", name="./burn", mem_used_bytes=1 << 30, ours=False)
+    yield GpuProcess(**at, pid=900, gpu_uuid="GPU-a", name="sglang::scheduler_TP0", mem_used_bytes=80 << 30)
+    yield GpuProcess(**at, pid=77, gpu_uuid="GPU-a", name="./burn", mem_used_bytes=1 << 30)
     for second in (10, 80):
         back = (89 - second) * S
         yield RailSample(

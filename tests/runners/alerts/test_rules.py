@@ -100,7 +100,7 @@ def healthy() -> list[Record]:
         records.append(HostSample(**at(s), source="proc", disk_free_bytes=90 * GB, disk_total_bytes=100 * GB))
     records += [thread(s, 100, "worker", share=0.99) for s in range(0, SECONDS, 5)]  # workers spin beside busy GPUs
     records += [thread(s, 200, "front end", share=0.4) for s in range(0, SECONDS, 5)]
-    records += [GpuProcess(**at(s), pid=7, name="VLLM::Worker", mem_used_bytes=GB, ours=True) for s in range(0, 60, 10)]
+    records += [GpuProcess(**at(s), pid=100, name="VLLM::Worker", mem_used_bytes=GB) for s in range(0, 60, 10)]
     records += [
         ClockOffset(run_id="r", node="node5", wall_ns=T0 + s * S, offset_ns=s * 1000, error_ns=10**6) for s in (1, 50)
     ]
@@ -251,9 +251,8 @@ def test_clock_disk_tools_and_strangers(store: Store) -> None:
         detail="killed",
     )
     records.append(said)
-    records += [
-        GpuProcess(**at(s), pid=99, name="./burn", gpu_uuid="a", mem_used_bytes=GB, ours=False) for s in (10, 20)
-    ]
+    records += [GpuProcess(**at(s), pid=99, name="./burn", gpu_uuid="a", mem_used_bytes=GB) for s in (10, 20, 30, 40)]
+    records += [thread(s, 100, "worker", share=0.5) for s in range(0, SECONDS, 5)]
     found = told(store, records)
     assert set(found) == {"clock", "disk", "probe_broken", "other_process"}
     assert found["clock"][0]["moved_ms"] == 90

@@ -163,3 +163,13 @@ esac
     assert (gone.pci_bus_id, gone.util_pct, gone.mem_used_bytes) == ("0000:27:00.0", None, None)
     lost = next(r for r in parsed.records if isinstance(r, LogEvent) and r.name == "gpu_lost")
     assert lost.severity == "fatal"
+
+
+def test_a_tool_that_fails_for_all_because_one_gpu_is_lost_loses_one() -> None:
+    said = "Unable to determine the device handle for GPU3: 0000:5A:00.0: Unknown Error"
+    frames = "".join(
+        f"#frame gone 1 2\n{pair}\n{said}\n#end\n" for pair in ("1=00000000:27:00.0", "3=00000000:5A:00.0")
+    )
+    other, lost = gpus(PROBES["nvidia"].parse(frames.encode(), CONTEXT, final=True))
+    assert (other.gpu, other.missing) == (1, "figures: nvidia-smi fails for another GPU, 0000:5A:00.0")
+    assert (lost.gpu, lost.missing) == (3, "all: Unknown Error")

@@ -80,20 +80,13 @@ def test_pcie_traffic_is_bytes_a_second_and_a_dash_is_null() -> None:
     assert gpus(parsed)[1].missing == "pcie_rx_bps: -; pcie_tx_bps: -"
 
 
-def test_memory_of_processes_tells_ours_from_others() -> None:
-    rows = (
-        "pid, process_name, gpu_uuid, used_gpu_memory [MiB]\n71, VLLM::Worker_TP0, GPU-a, 1000\n99, ./burn, GPU-a, 2\n"
-    )
-    found = [
-        r for r in framed("gpu_processes", "processes", "#ours 70 71\n" + rows).records if isinstance(r, GpuProcess)
-    ]
-    assert [(r.pid, r.ours, r.mem_used_bytes) for r in found] == [(71, True, 1000 << 20), (99, False, 2 << 20)]
-    unknown = framed("gpu_processes", "processes", "#ours\n" + rows).records
-    assert {r.ours for r in unknown if isinstance(r, GpuProcess)} == {None}
-    real = framed("gpu_processes", "processes", "#ours 10309\n" + (DATA / "compute-apps.csv").read_text())
-    assert {r.ours for r in real.records if isinstance(r, GpuProcess)} == {True, False}
-    assert real.skipped == 0
-    nobody = framed("gpu_processes", "processes", "#ours 5\nNo running processes found")
+def test_memory_of_processes_is_told_by_gpu() -> None:
+    parsed = framed("gpu_processes", "processes", (DATA / "compute-apps.csv").read_text())
+    found = [r for r in parsed.records if isinstance(r, GpuProcess)]
+    assert [(r.pid, r.name, r.mem_used_bytes) for r in found][:1] == [(10291, "/root/tools/memhog", 2566 << 20)]
+    assert {r.gpu_uuid for r in found} == {"GPU-00000000-0000-0000-0000-000000000000"}
+    assert parsed.skipped == 0
+    nobody = framed("gpu_processes", "processes", "No running processes found")
     assert (nobody.records, nobody.skipped) == ([], 0)
 
 
