@@ -11,6 +11,7 @@ _UNSAFE: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _NAME_WIDTH: Final = (24, 160)
 _KERNEL_COLUMNS: Final = 52
 """What a kernel table needs beside the name: indent, family, count, total and mean."""
+_CALL_WIDTH: Final = 36
 _INNER: Final = re.compile(
     r"\b(\w+(?:[Ff]unctor(?:_\w+)?|_kernel_cuda|Ops|_kernel_impl)|\w*Functor_\w+)\b|(?<=_)(MT\d+x\d+x\d+)"
 )
@@ -212,7 +213,12 @@ def _small(ranks: list[dict[str, Any]]) -> list[str]:
 
 def _gap_calls(ranks: list[dict[str, Any]]) -> list[str]:
     rows = [
-        (clean(row["name"], 48), row["gaps"], duration(row["covered_ns"]), share(row["covered_ns"], rank["idle_ns"]))
+        (
+            clean(row["name"], _CALL_WIDTH),
+            row["gaps"],
+            duration(row["covered_ns"]),
+            share(row["covered_ns"], rank["idle_ns"]),
+        )
         for rank in ranks
         for row in rank["host"]["gap_calls"][:6]
     ]
@@ -246,7 +252,7 @@ def _calls(ranks: list[dict[str, Any]]) -> list[str]:
         host = rank["host"]
         rows = [
             (
-                clean(row["name"], 48),
+                clean(row["name"], _CALL_WIDTH),
                 row["count"],
                 duration(row["total_ns"]),
                 duration(row["mean_ns"]),
@@ -255,7 +261,9 @@ def _calls(ranks: list[dict[str, Any]]) -> list[str]:
             for row in host["calls"][:8]
         ]
         lines += table(("call", "count", "total", "mean", "longest"), rows)
-        below = [(clean(row["name"], 48), row["count"], duration(row["total_ns"])) for row in host["os_calls"][:6]]
+        below = [
+            (clean(row["name"], _CALL_WIDTH), row["count"], duration(row["total_ns"])) for row in host["os_calls"][:6]
+        ]
         lines += table(("operating system call", "count", "total"), below)
     return lines
 

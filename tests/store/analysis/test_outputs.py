@@ -35,6 +35,19 @@ def test_the_text_adds_up_and_names_what_it_shows(capsys: pytest.CaptureFixture[
     assert "hipGraphLaunch" in text
 
 
+def test_no_name_breaks_a_line_of_a_table(tmp_path: Path) -> None:
+    long = "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlagsAndMore"
+    rows = [
+        kernel("a_gemm", 0, 5),
+        kernel("b" * 200, 20, 5),
+        call(long, 1, 90_000),
+        annotation("step[DECODE bs=8]", 0, 9),
+    ]
+    lines = render(analyze([write(tmp_path / "t.json", rows)]), 15, 80).splitlines()
+    (told,) = [line for line in lines if line.lstrip().startswith("cudaOccupancy")]
+    assert told.split()[1:] == ["1", *(["90.00", "ms"] * 3)]
+
+
 @pytest.mark.parametrize("name", ["vllm-mi300x-decode-rank0.json.gz", "h800-deepseek-train.json.gz"])
 def test_the_text_fits_80_columns_and_uses_more_where_there_are_more(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
