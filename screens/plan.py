@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,7 +21,7 @@ from screens.plan_text import commands, duration, preview, problems, verdict
 from screens.widgets.bars import Ends, TextPanel
 from screens.widgets.table import Column, Table
 from screens.widgets.text import NONE, Line, Span, clean, line
-from store.errors import StoreError
+from store.errors import OwnerGone, StoreError
 
 QUESTIONS = {
     "changes": "What changes, against what was measured before?",
@@ -64,6 +65,7 @@ class PlanScreen(ConsoleScreen):
         self.refusal: str | None = None
         self.ordered_now = False  # ordered, and not yet answered
         self.snapshot: PlanView | None = None
+        self._lives: list[Row] = []
         self._worked: tuple[str, int] | None = None
         self._plan: Row | None = None
         self._wrong: str | None = None
@@ -95,8 +97,9 @@ class PlanScreen(ConsoleScreen):
             draft.choose(*first_choice(config))
         if not config.deployments:
             return PlanView([], None, None, None)
-        lives = await self.feed.rows("screen_deployments", tables=("lives", "attempts", "runs"))
-        likely = likely_deployment(config, draft, lives)
+        with contextlib.suppress(OwnerGone):  # the notice tells; a plan needs no owner, only its start does
+            self._lives = await self.feed.rows("screen_deployments", tables=("lives", "attempts", "runs"))
+        likely = likely_deployment(config, draft, self._lives)
         kind, params = draft.order(likely)
         key = repr((kind, params))
         if self._worked is None or self._worked[0] != key or self.ticks - self._worked[1] >= AGAIN_TICKS:

@@ -8,8 +8,10 @@ from textual.app import App
 
 from runners.session import OwnerState, Session
 from runners.spec import Inventory
-from store.database import Store
-from store.errors import StoreError
+from store.database import Store, Table
+from store.errors import OwnerGone, StoreError
+
+GONE = "the owner does not answer"
 
 
 class StoreSession(Session):
@@ -23,20 +25,33 @@ class StoreSession(Session):
         self.orders: list[tuple[str, dict[str, Any]]] = []
         self.answer: dict[str, Any] = {"ok": True}
         self.refusal: str | None = None
+        self.dead = False
         self._simulated = simulated
 
     @property
     def simulated(self) -> bool:
         return self._simulated
 
+    def die(self) -> None:
+        """From now on everything is answered as by an owner that is gone."""
+        self.dead = True
+        self.owner.alive, self.owner.detail = False, GONE
+
+    async def sql(self, text: str) -> Table:
+        if self.dead:
+            raise OwnerGone(GONE)
+        return await super().sql(text)
+
     async def order(self, kind: str, **params: Any) -> dict[str, Any]:
         self.orders.append((kind, params))
+        if self.dead:
+            raise OwnerGone(GONE)
         if self.refusal is not None:
             raise StoreError(f"the owner refused: {self.refusal}")
         return self.answer
 
     async def start_owner(self) -> None:
-        self.owner.alive, self.owner.detail = True, ""
+        self.dead, self.owner.alive, self.owner.detail = False, True, ""
 
 
 def session_of(app: App[Any]) -> StoreSession:

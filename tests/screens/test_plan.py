@@ -201,3 +201,20 @@ async def test_the_answers_are_asked_once_and_kept(open_app: OpenApp) -> None:
         await pilot.press("s")
         await until(pilot, lambda: isinstance(app.screen, Questions))
         assert [i.value for i in app.screen.query(Input)] == ["more slots", "decode bound", "more tokens"]
+
+
+async def test_without_an_owner_the_plan_is_shown_and_only_its_start_refused(open_app: OpenApp) -> None:
+    app = open_app("live")
+    session = app.session
+    assert isinstance(session, StoreSession)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        session.die()
+        screen = await opened(pilot, "D2")
+        assert "ready: s starts it" in said(screen)
+        await start(pilot)
+        await until(pilot, lambda: screen.refusal is not None)
+        assert "not started: the owner does not answer" in said(screen)
+        await pilot.press("O")
+        await settled(pilot, screen)
+        assert app.session.owner.alive
