@@ -212,11 +212,11 @@ class TwinrailApp(App[int]):
         yield Command("leave", "the run goes on", self.action_leave)
 
 
-def run(session: Session) -> int:
+def run(session: Session, now: Callable[[], int] = time.time_ns) -> int:
     """Show the console until the operator leaves it; the exit code (128 + n after signal n)."""
     if os.environ.get("SSH_CONNECTION"):  # a slow link: fewer frames, no animation
         os.environ.setdefault("TEXTUAL_FPS", "15")
         os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
-    app = TwinrailApp(session)
+    app = TwinrailApp(session, now)
     app.run(mouse=os.environ.get("TWINRAIL_MOUSE", "1") not in ("0", "off", "no"))
     return app.return_code or 0

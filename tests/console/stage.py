@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from console.app import TwinrailApp
+from console.app import run
 from store.database import Store
 from tests.screens import samples, scene
 from tests.screens.fake_session import StoreSession
@@ -14,9 +14,7 @@ from tests.screens.fake_session import StoreSession
 def main(folder: str) -> int:
     with Store.open(Path(folder) / "twinrail.duckdb") as store:
         scene.live(store)
-        app = TwinrailApp(StoreSession(store, scene.config()), now=lambda: samples.NOW)
-        app.run()
-        return app.return_code or 0
+        return run(StoreSession(store, scene.config()), now=lambda: samples.NOW)
 
 
 if __name__ == "__main__":
