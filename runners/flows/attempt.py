@@ -136,7 +136,10 @@ class AttemptFlow:
             context=orjson.dumps(await self._context(link, command)).decode(),
         )
         await record_job(services.store, job, "bench", launch.shown, launch.env)
-        await services.store.commit([attempt])
+        # A tool tells no phases: all that it does is one, on the owner's clock.
+        told = self.client.module is None or known is not None
+        load = Phase(attempt_id=attempt.attempt_id, run_id=attempt.run_id, name="load", start_wall_ns=time.time_ns())
+        await services.store.commit([attempt] if told else [attempt, load])
         self.attempt = attempt
         await jobs.start(link, replace(launch.job, files=tuple(command.files)))
         return services.ingest.follow(link, job)
@@ -298,12 +301,12 @@ class AttemptFlow:
     # -- judge
 
     async def _phases_end(self) -> None:
-        """Close the drain phase with the client's end: its lines only say when a phase begins. Tools tell no phases."""
+        """Close the last phase with the client's end: its lines only say when a phase begins."""
         rows = self.services.store.query(
-            f"from phases where attempt_id = {literal(self.attempt.attempt_id)} and node is not null "
-            "order by start_mono_ns"
+            f"from phases where attempt_id = {literal(self.attempt.attempt_id)} "
+            "and (node is not null or name = 'load') order by start_mono_ns"
         ).dicts()
-        if not rows:
+        if not rows:  # ended before its first line
             return
         ends = [r["start_mono_ns"] for r in rows[1:]] + [None]
         walls = [r["start_wall_ns"] for r in rows[1:]] + [time.time_ns()]

@@ -66,7 +66,9 @@ async def test_no_tool_is_believed_by_its_exit_code(lab: tuple[Path, str], tmp_p
         await until(session, run_id, lambda r: r["state"] == "done")
         document = await session.document(run_id)
         proof = await session.sql('select job_id, "offset", length, sha256, stream from batches')
+        open_phases = await session.sql("select name from phases where name <> 'launch' and end_wall_ns is null")
         own = await session.sql("select name, value from variables where name like 'client.a6.%'")
+    assert open_phases.rows == []
     ends = {c["case"].removesuffix("-C2").removesuffix("-C1"): c["attempts"][0] for c in document["cases"]}
     assert {name: a["outcome"] for name, a in ends.items()} == {**dict.fromkeys(names, "CLIENT_ERROR"), "good": "OK"}
     said = {name: a["detail"] for name, a in ends.items()}
