@@ -19,7 +19,7 @@ from runners.lab.control import start, stop
 from runners.session import Session, attached, foreground
 from runners.spec import load_inventory
 
-pytestmark = [pytest.mark.xdist_group("clients"), pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.xdist_group("clients"), pytest.mark.timeout(400)]
 FAKE = Path(__file__).with_name("fake_tool.py")
 SAMPLE = Path(__file__).parents[2] / "data" / "clients" / "vllm_bench.json"
 SAMPLE_BYTES = len(json.dumps(json.loads(SAMPLE.read_text())))
@@ -52,7 +52,7 @@ def config(lab: tuple[Path, str], folder: Path) -> Path:
     return path
 
 
-async def until(session: Session, run_id: str, reached: Callable[[dict[str, Any]], bool], limit_s: float = 200) -> None:
+async def until(session: Session, run_id: str, reached: Callable[[dict[str, Any]], bool], limit_s: float = 300) -> None:
     deadline = time.monotonic() + limit_s
     while not reached((await session.rows("run_progress", run_id))[0]):
         assert time.monotonic() < deadline, "not reached in time"
