@@ -439,7 +439,7 @@ def import_(
     force: Annotated[bool, typer.Option("--force", help="take a results tree that has changed too")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Launch scripts, docker commands, compose files or Kubernetes manifests (one a node) -> a deployment. Nothing of them is executed.
+    """Launch scripts, docker commands, compose files, Kubernetes manifests -> a deployment. Nothing is executed.
 
     A folder is a results tree: its run goes into the store.
     """
