@@ -20,6 +20,7 @@ from console.theme import THEMES
 from runners.session import Session
 from screens.base import Command, ConsoleScreen, Go
 from screens.check import CheckScreen
+from screens.compare import CompareScreen
 from screens.control import control
 from screens.data import Place, View
 from screens.engine import EngineScreen
@@ -50,6 +51,7 @@ SCREENS: tuple[type[ConsoleScreen], ...] = (
     NodeScreen,
     PlanScreen,
     SearchScreen,
+    CompareScreen,
     ProfileScreen,
     RunsScreen,
     JobsScreen,

@@ -13,13 +13,13 @@ from console.app import TwinrailApp
 from runners.spec import parse_inventory
 from screens.base import ConsoleScreen
 from store.database import Store
-from tests.screens import mixed_scene, samples, scene, search_scene
+from tests.screens import compare_scene, mixed_scene, samples, scene, search_scene
 from tests.screens.fake_session import StoreSession
 
 SCENES = {
     **{"live": scene.live, "lost": scene.lost, "error": scene.error, "empty": scene.empty},
     **{f"search-{s.__name__}": s for s in search_scene.SCENES},
-    **{s.__name__: s for s in mixed_scene.SCENES},
+    **{s.__name__: s for s in (*mixed_scene.SCENES, *compare_scene.SCENES)},
 }
 OpenApp = Callable[..., TwinrailApp]
 
