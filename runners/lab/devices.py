@@ -46,7 +46,7 @@ _PACKET: Final = 4096.0  # bytes of payload in one RoCE packet
 
 
 class Rails:
-    """Counters of one node. `advance` is called once or twice a second; only files whose value moved are written."""
+    """Counters of one node. `advance` is called a few times a second; only files whose value moved are written."""
 
     def __init__(self, sys_root: Path, state: Path, index: int, scenario: Scenario) -> None:
         self.base = sys_root / "class" / "infiniband"
@@ -90,6 +90,7 @@ class Rails:
         now = time.monotonic()
         span, self.then = now - self.then, now
         load = self._load()
+        before = dict(self.values)
         for _, hca in RAILS:
             rates = load.get(hca)
             if not isinstance(rates, dict):
@@ -111,11 +112,12 @@ class Rails:
                 for name, per_s in self.scenario.rail_rates.get(key, {}).items():
                     self._add(port / "hw_counters" / name, per_s * span)
 
+        for path, value in self.values.items():  # all at once: the ports of a node stay in step
+            if int(before[path]) != int(value):
+                path.write_text(f"{int(value)}\n")
+
     def _add(self, path: Path, amount: float) -> None:
-        before = self.values[path]
-        self.values[path] = before + amount
-        if int(before) != int(before + amount):
-            path.write_text(f"{int(before + amount)}\n")
+        self.values[path] += amount
 
 
 def write_devices(state: Path, node: str, index: int, scenario: Scenario) -> None:

@@ -140,8 +140,7 @@ def inventory_text(folder: Path, ports: dict[str, int], server_port: int, scenar
     """The lab's twinrail.toml: its nodes, one simulated deployment over all of them, and cases of a few seconds."""
     q = json.dumps  # a JSON string is a TOML basic string
     scenario = SCENARIOS[scenario_name]
-    # Jobs run in HOME/.twinrail/jobs/<id>; from there this is the state folder of whichever node it is.
-    flags = ["--state-dir", "../../../../state", "--clock-scale", "5", "--log-stats-interval", "2", *scenario.sim_flags]
+    flags = ["--clock-scale", "5", "--log-stats-interval", "2", *scenario.sim_flags]
     out = [
         f"# The embedded lab: simulated engine and devices, scenario {scenario_name} ({scenario.title}).",
         '[project]\nname = "demo"\n',

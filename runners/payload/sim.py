@@ -2007,6 +2007,13 @@ class HttpServer:
 
 # --- command line -----------------------------------------------------------------------------------------------------
 
+
+def lab_state() -> str:
+    """The state folder of a lab node, embedded or with a real sshd; empty on any other machine."""
+    known = (os.environ.get("TWINRAIL_LAB_STATE", ""), "/run/lab/state")
+    return next((path for path in known if path and os.path.isdir(path)), "")
+
+
 OPTIONS: Tuple[Tuple[str, Any, str], ...] = (
     ("--host", "0.0.0.0", "address of the HTTP server"),
     ("--port", 30000, "port of the HTTP server"),
@@ -2040,7 +2047,7 @@ OPTIONS: Tuple[Tuple[str, Any, str], ...] = (
     ("--log-stats-interval", 10.0, "wall seconds between vLLM's averages"),
     ("--decode-log-interval", 40, "steps between SGLang's decode lines"),
     ("--log-flood", 0, "extra log lines a second"),
-    ("--state-dir", "", "where the lab's device stand-ins read gpu_load and rdma_load"),
+    ("--state-dir", lab_state(), "where a lab's device stand-ins read gpu_load and rdma_load"),
 )
 NETS = ("ib", "ib-nogdr", "socket")
 
