@@ -216,6 +216,6 @@ async def _progress(session: Session, run_id: str) -> tuple[str, bool]:
     if run["state"] == "collecting":
         return f"{head}, collecting logs and results", False
     if run["case_name"] is None:
-        return f"{head}, {run['life_state'] or 'checking the nodes'}", False
+        return f"{head}, {run['life_state'] or ('ending' if run['done'] else 'checking the nodes')}", False
     where = run["phase"] or run["life_state"] or "starting"
     return f"{head}, {run['case_name']} repeat {run['repeat']}: {where}", False
