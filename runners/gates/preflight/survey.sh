@@ -178,7 +178,12 @@ who_is() { # PID: one row about a process, as far as this user may look
 }
 case $vendor in
   nvidia)
-    tool gpus 15 nvidia-smi --query-gpu=index,name,uuid,pci.bus_id,driver_version,memory.total,memory.used,utilization.gpu,pstate,power.limit,clocks.max.sm,persistence_mode,ecc.mode.current,mig.mode.current --format=csv
+    basic=index,name,uuid,pci.bus_id,driver_version,memory.total,memory.used
+    more=utilization.gpu,pstate,power.limit,clocks.max.sm,persistence_mode,ecc.mode.current,mig.mode.current
+    tool gpus 15 nvidia-smi "--query-gpu=$basic,$more" --format=csv ||
+      case $said in # a driver that lacks one field answers none of them
+        *'not a valid field'*) tool gpus 15 nvidia-smi "--query-gpu=$basic" --format=csv ;;
+      esac
     if tool gpu_processes 15 nvidia-smi --query-compute-apps=pid,gpu_uuid,used_memory,process_name --format=csv; then
       seen=' '
       printf '%s\n' "$said" | while IFS=', ' read -r pid _; do

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runners.gates.preflight import CHECKS, same
-from runners.gates.preflight.base import Facts, Reached, Scope, Seen, Verdict, ipv4_of_gid, parse_facts, usable_gid
+from runners.gates.preflight.base import (
+    Facts,
+    Reached,
+    Scope,
+    Seen,
+    Verdict,
+    ipv4_of_gid,
+    parse_facts,
+    script,
+    usable_gid,
+)
 from runners.gates.preflight.gather import model_on_node, parse_model, parse_reach
+from runners.gates.preflight.gpus import gpu_rows
 from runners.spec import Deployment, Node
 
 TEXT = (Path(__file__).parents[2] / "data/preflight/node5.txt").read_text()
@@ -256,3 +268,20 @@ def test_a_mounted_model_is_looked_for_where_the_node_has_it() -> None:
     mounted = BOXED.model_copy(update={"mounts": ["/data/big:/models:ro"]})
     assert model_on_node(mounted) == "/data/big/m"
     assert model_on_node(DEP) == "/models/m"
+
+
+def test_a_driver_that_lacks_a_field_is_asked_again_for_the_basic_ones(tmp_path: Path) -> None:
+    """One unknown field kills a whole query of nvidia-smi (facts of its format)."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(
+        "#!/bin/sh\ncase $* in\n*mig.mode*) echo 'Field \"mig.mode.current\" is not a valid field to query.'; exit 2 ;;\n"
+        "*query-gpu*) echo 'index, name, uuid'; echo '0, Old GPU, GPU-0' ;; *) exit 9 ;; esac\n"
+    )
+    tool.chmod(0o755)
+    command = ["sh", "-c", script("survey.sh"), "survey", str(tmp_path), "", "nvidia", "", "", "", "", ""]
+    env = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=90, check=False)
+    facts = parse_facts(done.stdout)
+    assert facts.complete
+    assert [r["name"] for r in gpu_rows(facts, "nvidia")] == ["Old GPU"]
+    assert "ended with 9" in facts.missing["topo"]
