@@ -113,6 +113,7 @@ RULES: Final = (
         r"[Ww]orker proc (?P<process>\S+) died unexpectedly(?: \(exit code: (?P<exit_code_n>-?\d+)\))?|"
         r"Engine core proc (?P<process2>\S+) died unexpectedly|"
         r"Subprocess (?P<process3>[\w-]+) \(pid=(?P<pid_n>\d+)\) crashed with exit code (?P<exit_code2_n>-?\d+)|"
+        r"ray\.exceptions\.(?:ActorDied|RayActor)Error|"
         r"Engine process \(pid \d+\) died|(?:Rank \d+ scheduler|Scheduler process|Child process) (?:is dead|died)",
         CRASH,
     ),

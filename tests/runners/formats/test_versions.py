@@ -60,6 +60,18 @@ def test_only_stop_reasons_are_stop_reasons() -> None:
     assert incidents.stop_reason(fold(events)) is None
 
 
+def test_a_lost_worker_of_ray_is_a_crash_and_its_list_of_guesses_is_none() -> None:
+    lines = [
+        "(raylet, ip=192.0.2.7) A worker died or was killed while executing a task. Common causes include: (1) OOM",
+        "(EngineCore pid=9) ERROR 03-01 10:00:00 [core.py:900] ray.exceptions.ActorDiedError: The actor died",
+    ]
+    events = fold(collect(kinds.BY_NAME["vllm_log"].parse(lines)).events)
+    assert [event.name for event in events] == ["possible_cause", "process_died"]
+    found = incidents.stop_reason(events)
+    assert found is not None
+    assert found["all"] == ["ENGINE_CRASH"]
+
+
 def test_a_kernel_log_says_nothing_of_the_transport(tmp_path: Any) -> None:
     path = tmp_path / "dmesg.txt"
     path.write_text(
