@@ -25,7 +25,7 @@ from store.records import Job
 
 TTL_S = 1800
 STOP_GRACE_S = 3.0
-BRACKET_S = 3.0
+BRACKET_S = 6.0
 
 
 class Telemetry:
@@ -64,12 +64,13 @@ class Telemetry:
         feed = self.services.ingest.feeds.get(asked)
         if feed is None:
             return
-        before = feed.offsets.get("stdout", 0)
         changed = self.services.ingest.changed
         try:
             async with asyncio.timeout(BRACKET_S), changed:
-                while feed.offsets.get("stdout", 0) == before and not feed.drained.is_set():
-                    await changed.wait()
+                for _ in range(2):  # the first one to come may have been taken a moment ago
+                    before = feed.offsets.get("stdout", 0)
+                    while feed.offsets.get("stdout", 0) == before and not feed.drained.is_set():
+                        await changed.wait()
         except TimeoutError:
             return
 

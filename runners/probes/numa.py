@@ -1,8 +1,8 @@
 """NUMA: counters of each memory node from /sys, and where the pages of our servers' processes lie (numa_maps).
 
-numa_maps holds up the process that it asks about while the kernel walks its pages, so it is read every other minute and by
-one process at a time; pages are summed on the node, or a worker's maps would be megabytes. It may be read by root and
-by the process's own user (ptrace access): else pages are NULL and `missing` says why. numa(7).
+numa_maps holds up the process that it asks about while the kernel walks its pages, so it is read every other minute and
+of one process at a time; pages are summed on the node, or a worker's maps would be megabytes. It may be read by root
+and by the process's own user (ptrace access): else pages are NULL and `missing` says why. numa(7).
 """
 
 from __future__ import annotations

@@ -57,6 +57,13 @@ class Watch:
             await asyncio.sleep(1.0)
         return found
 
+    def samples(self, table: str) -> int:
+        """How many rows of a table have come."""
+        ((count,),) = self.services.store.query(
+            f"select count(*) from {table} where run_id = {literal(self.run_id)}"
+        ).rows
+        return int(count)
+
     def longest_gap(self, node: str, table: str = "host_samples") -> float:
         """The longest time between two samples of a node, in s of its own monotonic clock."""
         mine = f"run_id = {literal(self.run_id)} and node = {literal(node)}"
@@ -100,15 +107,18 @@ def prepare(lab: Lab, folder: Path) -> Inventory:
 
 
 @contextlib.asynccontextmanager
-async def watching(lab: Lab, folder: Path, run_id: str = "watch") -> AsyncIterator[Watch]:
-    """Probes on both nodes, followed into a store of their own."""
+async def watching(
+    lab: Lab, folder: Path, run_id: str = "watch", path: dict[str, str] | None = None
+) -> AsyncIterator[Watch]:
+    """Probes on both nodes, followed into a store of their own. `path`: node -> PATH of its probes."""
     inventory = prepare(lab, folder)
     with Store.open(folder / f"{run_id}.duckdb") as store:
         cluster = Cluster(inventory, store)
         ingest = Ingest(store)
         services = Services(store, cluster, ingest)
         dep = inventory.deployment("sim")
-        telemetry = Telemetry(services, run_id, dep, inventory.nodes_of(dep))
+        nodes = [n.model_copy(update={"env": {"PATH": path[n.name]}}) if path else n for n in inventory.nodes_of(dep)]
+        telemetry = Telemetry(services, run_id, dep, nodes)
         run = Run(run_id=run_id, kind="watch", state="running", created_wall_ns=time.time_ns(), clock_node="node5")
         await store.commit([run])
         clocks = [asyncio.create_task(cluster.watch_clock(n, run_id)) for n in BOTH]
@@ -179,6 +189,9 @@ async def play(lab: Lab, folder: Path, scene: Scene) -> list[str]:
         load(lab, "node7", scene.rail, **scene.hw)
         if scene.fault:
             lab.fault("node7", *scene.fault)
+        if scene.fault[:1] == ("skew",):  # connections made before keep their clock
+            lab.fault("node7", "kill-sshd")
+            lab.fault("node7", "start-sshd")
         until = time.monotonic() + scene.seconds
         while time.monotonic() < until:
             await watch.look()
