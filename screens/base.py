@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.screen import Screen
 from textual.widget import Widget
 
-from screens.data import Feed, Place, View
+from screens.data import Feed, Place, Row, View
 from screens.widgets.bars import Bar, Ends
 from screens.widgets.chart import Chart
 from screens.widgets.panel import Panel
@@ -78,6 +78,7 @@ class ConsoleScreen(Screen[None]):
         self.snapshot: Any = None
         self.paused = False
         self.trouble: str | None = None
+        self.pauses: list[Row] = []  # runs that an operator has paused: easily forgotten, so every screen tells
         self._wake = asyncio.Event()
         self.ticks = 0
 
@@ -139,6 +140,7 @@ class ConsoleScreen(Screen[None]):
         """One tick: ask, then show. Trouble goes to the notice line; the last snapshot stays on screen."""
         try:
             await self.feed.tick()
+            self.pauses = await self.feed.rows("runs_paused", tables=("orders", "runs"))
             snapshot = await self.fetch()
         except StoreError as e:
             self.trouble = clean(e, 300)
@@ -184,6 +186,10 @@ class ConsoleScreen(Screen[None]):
             return ((f" ▲ {self.trouble}", "warn"),)
         if self.paused:
             return ((" ▌▌ view paused; the run goes on. space resumes", "warn"),)
+        if self.pauses:
+            r = self.pauses[0]
+            said = f" ▌▌ {clean(r['run_id'], 60)} is paused by {clean(r['paused_by'], 40)}. C, then p: it goes on"
+            return ((said, "warn"),)
         return None
 
     def _bars(self) -> None:

@@ -85,7 +85,7 @@ class HomeScreen(ConsoleScreen):
                 "start   isl/osl, load   enter, x marks several",
                 (
                     Column("", 1, lambda r: ("■" if r["name"] in mark else " ", "accent")),
-                    Column("name", 14, lambda r: (clean(r["name"], 60), "strong" if r["kind"] == "plan" else "")),
+                    Column("name", 14, lambda r: (clean(r["name"], 60), "" if r["kind"] == "case" else "strong")),
                     Column("what", 0, lambda r: (clean(r["what"], 100), "dim")),
                     Column("last", 12, lambda r: worded(r["last"]) if r["last"] else ("", ""), keep=3),
                 ),

@@ -79,7 +79,11 @@ def case_rows(config: Inventory, history: Iterable[Row]) -> tuple[Row, ...]:
             "what": f"{len(p.cases)} cases x {p.repeats}" + (f" on {p.deployment}" if p.deployment else ""),
             "last": None,
         }
-        for p in config.plans.values()
+        for p in sorted(config.plans.values(), key=lambda p: p.name == BUILT_IN)
+    ]
+    rows += [
+        {"name": s.name, "kind": "sweep", "what": f"{s.vary} in {len(s.values)} steps x {s.repeats}", "last": None}
+        for s in config.sweeps.values()
     ]
     for group in config.cases.values():
         for c in group:

@@ -13,7 +13,8 @@ from screens.control import RunControl
 from screens.data import Place
 from screens.dialogs import Pick, Reader
 from screens.help import HelpScreen
-from screens.live import LiveScreen, instant
+from screens.jump import instant
+from screens.live import LiveScreen
 from screens.plan import PlanScreen
 from screens.widgets.bars import Bar, TextPanel
 from screens.widgets.chart import Chart
@@ -114,6 +115,8 @@ async def test_a_paused_run_says_so_and_goes_on(open_app: OpenApp) -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         home = await goto(pilot, "1")
         assert "paused by night shift" in home.query_one("#now", TextPanel).plain()
+        await goto(pilot, "2")
+        assert "paused by night shift" in app.screen.query_one("#notice", Bar).plain(), "on every screen"
         await pilot.press("C")
         await until(pilot, lambda: isinstance(app.screen, RunControl))
         await pilot.press("p")
@@ -424,12 +427,29 @@ async def test_palette_offers_what_makes_sense_here(open_app: OpenApp) -> None:
 
 
 def test_times_to_jump_to() -> None:
-    class At:
-        begin_ns = 1_785_500_000 * S  # 12:13:20 UTC
-        now_ns = begin_ns
-
-    at = At()
-    assert instant("+90", at) == at.begin_ns + 90 * S  # type: ignore[arg-type]  # only the two times are read
-    assert instant("12:13:50", at) == at.begin_ns + 30 * S  # type: ignore[arg-type]  # as above
+    begin = 1_785_500_000 * S  # 12:13:20 UTC
+    assert instant("+90", begin + 500 * S, begin) == begin + 90 * S
+    assert instant("12:13:50", begin + 500 * S, begin) == begin + 30 * S
+    assert instant("12:13:50", begin) == begin + 30 * S
     for nonsense in ("", "later", "25:00:00", "12", "+x", "1:2:3:4", "+1e400"):
-        assert instant(nonsense, at) is None  # type: ignore[arg-type]  # as above
+        assert instant(nonsense, begin) is None
+
+
+async def test_a_nodes_log_is_searched_and_shown_around_a_time(open_app: OpenApp) -> None:
+    app = open_app("live")
+    async with app.run_test(size=(120, 36)) as pilot:
+        screen = await goto(pilot, "3")
+        logs = screen.query_one(LogView)
+        await pilot.press("t")
+        await pilot.pause()
+        app.screen.query_one(Input).value = "12:12:50"
+        await pilot.press("enter")
+        await settled(pilot, screen)
+        times = [r["at_ns"] for r in logs._view]
+        assert times[0] < NOW - 30 * S < times[-1], "lines on both sides of that time"
+        await pilot.press("slash")
+        await pilot.pause()
+        app.screen.query_one(Input).value = "retracting"
+        await pilot.press("enter", "f")
+        await settled(pilot, screen)
+        assert logs.data == [r for r in logs.data or [] if "retracting" in r["text"]]
