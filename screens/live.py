@@ -13,6 +13,7 @@ from textual.containers import Horizontal, Vertical
 from screens.base import Command, ConsoleScreen, Go
 from screens.data import Row, View
 from screens.dialogs import Ask, Reader
+from screens.jump import instant
 from screens.live_bar import live_bar
 from screens.live_data import LiveView, S, look, phase_bits
 from screens.live_layout import place
@@ -87,7 +88,7 @@ class LiveScreen(ConsoleScreen):
             self.at_ns += int(self.speed * self.PERIOD_S * S)
             if self.snapshot is not None and self.at_ns >= self._end(self.snapshot):
                 self.at_ns, self.speed = None, 0
-        logs = self.query_one(LogView).wanted
+        logs = self.query_one(LogView).ask()
         return await look(self.view, self.feed, run_id, self.window, self.at_ns, logs)
 
     def _end(self, snap: LiveView) -> int:
@@ -253,7 +254,7 @@ class LiveScreen(ConsoleScreen):
             snap = self.snapshot
             if not text or snap is None:
                 return
-            at = instant(text, snap)
+            at = instant(text, snap.now_ns, snap.begin_ns)
             if at is None:
                 self.notify(
                     f"{clean(text, 20)!r} is no time; write 14:31:07 (UTC) or +90 (seconds since the start)",
@@ -318,23 +319,3 @@ class LiveScreen(ConsoleScreen):
             yield Command("run: stop", "keeps all data; asks first", self.action_stop)
         else:
             yield Command("view: replay from the start", "p again for faster", self.action_play)
-
-
-def instant(text: str, snap: LiveView) -> int | None:
-    """Nanoseconds on the run's clock for "14:31:07" (UTC, the day of the attempt) or "+90" (since it began)."""
-    text = text.strip()
-    begin = snap.begin_ns if snap.begin_ns is not None else snap.now_ns
-    if text.startswith("+"):
-        try:
-            return begin + int(float(text[1:]) * S)
-        except (ValueError, OverflowError):
-            return None
-    parts = text.split(":")
-    if len(parts) not in (2, 3) or not all(p.isdecimal() and len(p) <= 2 for p in parts):
-        return None
-    h, m, s = (*(int(p) for p in parts), 0)[:3]
-    if h > 23 or m > 59 or s > 59:
-        return None
-    day = begin // (86_400 * S) * 86_400 * S
-    at = day + (h * 3600 + m * 60 + s) * S
-    return at + 86_400 * S if at < begin - 43_200 * S else at

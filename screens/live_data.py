@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from screens.data import FOREVER, Feed, Row, View
+from screens.data import FOREVER, Asking, Feed, Row, View
 from screens.widgets.devices import with_processes
 from screens.widgets.logview import BUFFER, LogQuery
 from screens.widgets.logview import place as log_place
@@ -209,9 +209,14 @@ async def look(view: View, feed: Feed, run_id: str, window: str, at_ns: int | No
     feed.set_pace("live_itl", 5 + (gaps[0]["n"] if gaps else 0) // 40_000)
     counts = await feed.rows("live_counts", *args, tables=("requests",), every=2, key=at)
     stage = await feed.rows("live_stage", run_id, until, tables=("log_events",)) if not phases else []
-    engine = await feed.rows("live_engine", run_id, t0, now, *clocks, every=2, key=(run_id, at_ns))
-    gpus = await feed.rows("live_gpus", run_id, t0, now, *clocks)
-    held = await feed.rows("live_gpu_processes", run_id, t0, now, *clocks, every=5, key=(run_id, at_ns))
+    window_of = (run_id, t0, now, *clocks)
+    gpus, rails, load, engine, held = await feed.together(
+        Asking("live_gpus", window_of),
+        Asking("live_rails", window_of),
+        Asking("live_load", (a, here - LOAD_BACK_S * S, here)),
+        Asking("live_engine", window_of, every=2, key=(run_id, at_ns)),
+        Asking("live_gpu_processes", window_of, every=5, key=(run_id, at_ns)),
+    )
     return LiveView(
         attempts=tuple(attempts),
         attempt=attempt,
@@ -219,12 +224,12 @@ async def look(view: View, feed: Feed, run_id: str, window: str, at_ns: int | No
         running=running,
         phases=tuple(phases),
         gpus=with_processes(gpus, held),
-        rails=worth_showing(await feed.rows("live_rails", run_id, t0, now, *clocks), netdevs_of(view)),
+        rails=worth_showing(rails, netdevs_of(view)),
         engine=engine[0] if engine else None,
         window=window,
         requests=(*rows, *gaps),
         counts=counts[0] if counts else {},
-        load=tuple(await feed.rows("live_load", a, here - LOAD_BACK_S * S, here)),
+        load=tuple(load),
         trend=tuple(await feed.rows("live_trend", a, step, until, tables=("requests",), every=2, key=(*at, step))),
         trend_step_s=step,
         findings=await feed.rows("live_findings", run_id, until, tables=("findings", "gates", "log_events")),

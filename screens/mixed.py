@@ -24,7 +24,7 @@ from screens.widgets.text import Span as Text
 
 S = 1_000_000_000
 ENDS = ("sent_ns", "first_ns", "end_ns")
-NONE_YET = "no attempt with injected prefills yet: `twinrail run M1`, or choose M1 on the plan screen (4)"
+NONE_YET = "no attempt with injected prefills yet: `twinrail run M1`, or M1 on the plan screen (4)"
 
 
 def _window(name: str, keep: int) -> Column:

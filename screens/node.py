@@ -6,12 +6,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 
 from screens.base import Command, ConsoleScreen
 from screens.data import Row
+from screens.dialogs import Ask
+from screens.jump import instant
 from screens.live_data import S, clocks_of, log_rows, netdevs_of
 from screens.widgets.bars import Ends, TextPanel
 from screens.widgets.devices import Devices, with_processes
@@ -42,6 +45,8 @@ class NodeScreen(ConsoleScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("left_square_bracket", "other(-1)", "node before"),
         Binding("right_square_bracket", "other(1)", "node after"),
+        Binding("slash", "search", "search the log"),
+        Binding("t", "jump", "show the log around a time"),
         Binding("f", "follow", "follow the log"),
     ]
 
@@ -86,7 +91,7 @@ class NodeScreen(ConsoleScreen):
         gpus = with_processes([g for g in gpus if g["node"] == name], held)
         rails = await self.feed.rows("live_rails", None, t0, now, *clocks)
         host = await self.feed.rows("screen_host", t0 + offset, now + offset)
-        query = replace(self.query_one(LogView).wanted, node=name)
+        query = replace(self.query_one(LogView).ask(), node=name)
         return NodeView(
             node=name,
             state=state,
@@ -144,6 +149,33 @@ class NodeScreen(ConsoleScreen):
             at = names.index(self.view.node) if self.view.node in names else 0
             self.view.node = names[(at + by) % len(names)]
             self.poke()
+
+    @on(LogView.Wanted)
+    def _other_lines(self) -> None:
+        self.poke()
+
+    def action_search(self) -> None:
+        logs = self.query_one(LogView)
+
+        def go(text: str | None) -> None:
+            if text is not None:
+                logs.search(text)
+                logs.focus()
+
+        self.app.push_screen(
+            Ask("search the log", "text in a line; empty shows all", logs.query_state.needle or ""), go
+        )
+
+    def action_jump(self) -> None:
+        def go(text: str | None) -> None:
+            at = instant(text or "", self.view.now())
+            if at is not None:
+                self.query_one(LogView).jump(at)
+                self.query_one(LogView).focus()
+            elif text:
+                self.notify(f"{clean(text, 20)!r} is no time; write 14:31:07 (UTC)", severity="warning")
+
+        self.app.push_screen(Ask("show the log around a time", "14:31:07 (UTC)"), go)
 
     def action_follow(self) -> None:
         self.query_one(LogView).action_follow()

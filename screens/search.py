@@ -24,6 +24,7 @@ from screens.widgets.table import Table
 from screens.widgets.text import NONE, Span, clean, num, span_s
 
 NONE_YET = "no search yet: press s to start one, or run `twinrail search CASE`"
+EMPTY = "no search yet\n\ns starts one here, or in a shell:\ntwinrail search CASE"
 
 
 class SearchScreen(ConsoleScreen):
@@ -56,7 +57,7 @@ class SearchScreen(ConsoleScreen):
 
     def body(self) -> ComposeResult:
         with Horizontal(id="search-upper"):
-            yield Frontier("frontier", empty=NONE_YET, ident="frontier")
+            yield Frontier("frontier", empty=EMPTY, ident="frontier")
             yield Table(
                 "points   enter reads one",
                 COLUMNS,
@@ -203,10 +204,14 @@ class SearchScreen(ConsoleScreen):
         names = [*self.view.session.config.searches, *self.view.session.config.cases]
 
         def go(text: str | None) -> None:
-            if text:
-                self.send("start_search", what=text)
+            what, _, rest = (text or "").strip().partition(",")
+            rules = going_on(rest) if rest else {}
+            if what and (rules or not rest):
+                self.send("start_search", what=what.strip(), **rules)
+            elif text:
+                self.notify("write for example: D2, max 64, step 8, repeats 2", severity="warning")
 
-        hint = "a case or a search: " + " ".join(clean(n, 20) for n in names[:8])
+        hint = "NAME[, max 256, step 16, refine 4, repeats 3]; NAME: " + " ".join(clean(n, 20) for n in names[:6])
         self.app.push_screen(Ask("start a search over concurrency", hint, names[0] if names else ""), go)
 
     def _finished(self) -> SearchView | None:
@@ -233,7 +238,7 @@ class SearchScreen(ConsoleScreen):
             return
 
         def go(text: str | None) -> None:
-            changes: dict[str, float] = {**going_on(text or "")}
+            changes: dict[str, float] = {k: v for k, v in going_on(text or "").items() if k != "step"}
             if snap.rules.get("unit") is not None and "max_concurrency" in changes:
                 changes["max_rate"] = changes.pop("max_concurrency")
             if changes:
@@ -288,7 +293,7 @@ class SearchScreen(ConsoleScreen):
 
 def going_on(text: str) -> dict[str, int]:
     """ "refine 2, max 512" as parameters of the order; {} when it is not understood."""
-    names = {"refine": "refine", "max": "max_concurrency", "repeats": "repeats"}
+    names = {"refine": "refine", "max": "max_concurrency", "repeats": "repeats", "step": "step"}
     found = {}
     for part in text.split(","):
         name, _, value = part.strip().partition(" ")

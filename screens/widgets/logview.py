@@ -68,6 +68,7 @@ class LogView(Panel[list[Row]]):
         self.back = 0  # lines between the end of the buffer and the bottom of the view
         self.nodes: tuple[str, ...] = ()
         self.marked: str | None = None  # what was searched, still marked after the search was left
+        self._asked: LogQuery | None = None
         self._centre = False  # the lines under way are to be shown with `around_ns` in the middle
         self._room = 1
         self._view: list[Row] = []  # what of the buffer is in view
@@ -91,14 +92,19 @@ class LogView(Panel[list[Row]]):
         first = self.nodes.index(self.query_state.node) if self.query_state.node in self.nodes else 0
         return (self.nodes[first:] + self.nodes[:first])[:most]
 
-    @property
-    def wanted(self) -> LogQuery:
-        """What to ask of the store: side by side every node in view by itself."""
+    def _wanted(self) -> LogQuery:
         if not self.apart:
             return replace(self.query_state, apart=False)
         return replace(self.query_state, node=None, nodes=self.columns(self.size.width))
 
+    def ask(self) -> LogQuery:
+        """What to ask of the store now: side by side every node in view by itself."""
+        self._asked = self._wanted()
+        return self._asked
+
     def show(self, data: list[Row] | None) -> None:
+        if self.data and self._asked not in (None, self._wanted()):
+            return  # an answer to what was wanted before; the one to what is wanted now is on its way
         q = self.query_state
         if data and q.around_ns is not None and self._centre:
             edge = (q.around_ns, FAR if q.edge is None else q.edge)

@@ -196,7 +196,7 @@ async def test_engine_rates_come_from_its_counters(open_app: OpenApp) -> None:
 async def test_run_screen_rates_count_tokens_that_arrived_in_the_window(open_app: OpenApp) -> None:
     app = open_app("live")
     async with app.run_test(size=(200, 60)) as pilot:
-        screen = await goto(pilot, "5")
+        screen = await goto(pilot, "g r")
         w0 = raw(app, f"SELECT start_mono_ns FROM phases WHERE attempt_id = '{RUN}-1' AND name = 'steady'")[0][0]
         w1 = raw(app, f"SELECT max(end_ns) FROM requests WHERE attempt_id = '{RUN}-1' AND measured")[0][0]
         requests = raw(

@@ -184,10 +184,10 @@ async def test_s_starts_a_search_and_shows_it(open_app: OpenApp) -> None:
         await opened(pilot)
         await pilot.press("s")
         await pilot.pause()
-        app.screen.query_one(Input).value = "D2"
+        app.screen.query_one(Input).value = "D2, max 64, repeats 2"
         await pilot.press("enter")
         await pilot.pause(0.1)
-        assert session_of(app).orders == [("start_search", {"what": "D2"})]
+        assert session_of(app).orders == [("start_search", {"what": "D2", "max_concurrency": 64, "repeats": 2})]
         assert app.view.run_id == SEARCH
 
 
