@@ -119,6 +119,20 @@ def flag_value(flags: Sequence[str], *names: str) -> str | None:
     return found
 
 
+def without_flag(flags: Sequence[str], name: str) -> tuple[list[str], str | None]:
+    """The flags without `name` and its value, and that value: for one that an environment variable can carry unseen."""
+    kept: list[str] = []
+    value = None
+    words = iter(flags)
+    for word in words:
+        given, eq, after = word.partition("=")
+        if given == name:
+            value = after if eq else next(words, None)
+        else:
+            kept.append(word)
+    return kept, value
+
+
 def fingerprint(commands: Sequence[RankCommand]) -> str:
     """Hash of everything that makes a server what it is: the same fingerprint may serve on, another needs a restart."""
     parts = [[c.node.name, c.rank, c.argv, dict(sorted(c.env.items()))] for c in commands]

@@ -17,6 +17,7 @@ from runners.engines.base import (
     per_rank,
     rendezvous_address,
     sizes_given,
+    without_flag,
 )
 from runners.spec import Deployment, Node
 
@@ -45,6 +46,9 @@ class Vllm:
 
         `dp_attention` has SGLang's meaning: TP ranks in all, of which each DP group takes its share for attention.
         """
+        # A flag stands in every process list of the node, a variable does not (vllm.envs.VLLM_API_KEY).
+        flags, key = without_flag(dep.flags, "--api-key")
+        dep = dep.model_copy(update={"flags": flags}) if key else dep
         topo = dep.topology
         tp = max(1, topo.tp // topo.dp) if topo.dp_attention else topo.tp
         sizes = sizes_given(
@@ -80,9 +84,10 @@ class Vllm:
 
         def own(rank: int, node: Node) -> dict[str, str]:
             """Ray folds equal lines of several ranks into one, and then nobody can tell which ranks spoke."""
+            secret = {"VLLM_API_KEY": key} if key else {}
             if many and dep.distributed == "ray":
-                return {"RAY_DEDUP_LOGS": "0", "VLLM_HOST_IP": rendezvous_address(node)}
-            return {}
+                return {**secret, "RAY_DEDUP_LOGS": "0", "VLLM_HOST_IP": rendezvous_address(node)}
+            return secret
 
         commands = per_rank(dep, nodes, argv, own)
         if many and dep.distributed == "ray":  # a node that only joins takes no flags of the server

@@ -181,3 +181,12 @@ def test_the_gid_index_is_the_nodes_own_and_one_that_fits_not_all_rails_is_left_
     assert rail_env(node, parse_facts(GIDS.replace("\t5\t", "\t3\t"))) == {"NCCL_IB_GID_INDEX": "3"}
     assert rail_env(node, parse_facts(GIDS)) == {"NCCL_IB_ROCE_VERSION_NUM": "2", "NCCL_IB_ADDR_FAMILY": "AF_INET"}
     assert rail_env(node, parse_facts(GIDS.replace("mlx5_3", "mlx5_9"))) == {}  # a rail without one: nothing is guessed
+
+
+def test_vllms_key_is_a_variable_and_in_no_process_list() -> None:
+    for words in (["--api-key", "sk-x"], ["--api-key=sk-x"]):
+        dep = INVENTORY.deployment("one").model_copy(update={"flags": ["--enforce-eager", *words, "--port", "1"]})
+        (command,) = ENGINES["vllm"].commands(dep, INVENTORY.nodes_of(dep), _path)
+        assert command.argv[-3:] == ["--enforce-eager", "--port", "1"]
+        assert "sk-x" not in " ".join(command.argv)
+        assert command.env["VLLM_API_KEY"] == "sk-x"

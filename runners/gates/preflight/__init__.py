@@ -29,6 +29,7 @@ CHECKS: tuple[Check, ...] = (
     Check("profiling", rights.profiling),
     Check("others", rights.others),
     Check("flags", flags.flags),
+    Check("secrets", flags.secrets),
     Check("memory", memory.memory),
     Check("image_same", same.image, across=True),
     Check("model_same", same.model, across=True),

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from runners.gates.preflight.base import Scope, Verdict, listed
+from store.masking import is_secret
 
 # An option stands at the start of a help line, or in argparse's usage brackets; words within an explanation do not.
 _OPTION = re.compile(r"(?:^[ \t]*|[\[,|] ?)(--?[A-Za-z][\w.-]*)", re.MULTILINE)
@@ -53,3 +54,17 @@ def flags(scope: Scope) -> Iterable[Verdict]:
     hints = [f"{w}: did you mean {n[0]}?" if n else f"{w}: nothing like it" for w, n in near.items()]
     detail = f"this version's help does not know {listed(wrong)}"
     return [Verdict("flags", "fail", detail, f"correct flags =; {listed(hints)}")]
+
+
+def secrets(scope: Scope) -> Iterable[Verdict]:
+    """Flags whose values are secret: whoever is logged in reads them in the process list."""
+    if scope.dep is None or not scope.ours or not scope.first:
+        return [Verdict("secrets", "not_applicable", "no flags of ours on this node")]
+    # vLLM takes its key from a variable, and gets it so (runners.engines.vllm)
+    moved = {"--api-key"} if scope.dep.engine == "vllm" else set()
+    names = [w.split("=", 1)[0] for w in scope.dep.flags if w.startswith("--")]
+    shown = [n for n in dict.fromkeys(names) if is_secret(n) and n not in moved]
+    if shown:
+        fix = "give it by env = { ... } or a file where the engine can read one; masked in all that twinrail keeps"
+        return [Verdict("secrets", "warn", f"in the node's process list for all to read: {listed(shown)}", fix)]
+    return [Verdict("secrets", "pass", "no secret among the flags; variables travel by files of mode 0600")]

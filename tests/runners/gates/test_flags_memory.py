@@ -160,3 +160,10 @@ def test_help_is_asked_in_the_newer_form_first(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\nexit 3\n")
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     assert "ended with 3" in parse_facts(done.stdout).missing["help"]
+
+
+def test_a_secret_flag_that_everybody_could_read_is_named_and_vllms_key_is_moved() -> None:
+    assert judged(flags.secrets, scope(dep("--api-key", "sk-1"))).status == "pass"
+    found = judged(flags.secrets, scope(dep("--api-key=sk-1", "--max-tokens", "9", engine="sglang")))
+    assert (found.status, found.detail.endswith(": --api-key")) == ("warn", True)
+    assert "sk-1" not in found.detail + found.fix

@@ -274,7 +274,8 @@ def test_a_driver_that_lacks_a_field_is_asked_again_for_the_basic_ones(tmp_path:
     """One unknown field kills a whole query of nvidia-smi (facts of its format)."""
     tool = tmp_path / "nvidia-smi"
     tool.write_text(
-        "#!/bin/sh\ncase $* in\n*mig.mode*) echo 'Field \"mig.mode.current\" is not a valid field to query.'; exit 2 ;;\n"
+        "#!/bin/sh\ncase $* in\n"
+        "*mig.mode*) echo 'Field \"mig.mode.current\" is not a valid field to query.'; exit 2 ;;\n"
         "*query-gpu*) echo 'index, name, uuid'; echo '0, Old GPU, GPU-0' ;; *) exit 9 ;; esac\n"
     )
     tool.chmod(0o755)
