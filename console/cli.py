@@ -114,13 +114,11 @@ def run(
     ] = None,
 ) -> None:
     """Run a plan, a sweep or cases. Ctrl-C once stops cleanly and keeps all data, twice leaves at once."""
-    from console.verbs.run import RunRequest, asked_once, run_run, vary_of
+    from console.verbs.run import RunRequest, run_run, vary_of
 
     varied = vary_of(vary or [])
     request = RunRequest(what, deployment, repeats, keep, why, gate_override, changes, expects, varied, scale)
     place = Place(config, demo)
-    if not (dry_run or as_json or demo):
-        request = asked_once(request)
     _leave(run_run(place, request, as_json=as_json, foreground=foreground, dry_run=dry_run))
 
 

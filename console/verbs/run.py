@@ -68,7 +68,7 @@ def asked_once(request: RunRequest) -> RunRequest:
     given = any(getattr(request, name) is not None for name, _ in QUESTIONS)
     if given or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return request
-    say("three questions for the notes (enter skips one; --changes, --why and --expects answer without asking)")
+    say("three questions for the notes (enter skips one; --changes, --why, --expects answer unasked)")
     answers: dict[str, Any] = {}
     for name, question in QUESTIONS:
         sys.stderr.write(f"  {question} ")
@@ -85,13 +85,21 @@ def run_run(place: Place, request: RunRequest, *, as_json: bool, foreground: boo
         from console.verbs.dry_run import show_plan
 
         return show_plan(inventory, request, as_json=as_json)
+    if not (as_json or place.demo):
+        _checked(inventory, request)
+        request = asked_once(request)
     return run_async(_run(inventory, request, as_json=as_json, foreground=foreground))
 
 
-async def _run(inventory: Inventory, request: RunRequest, *, as_json: bool, foreground: bool) -> int:
+def _checked(inventory: Inventory, request: RunRequest) -> None:
+    """Bad usage is told before anything is asked or started. Raises ConfigError."""
     from runners.session import planned_without_store
 
-    planned_without_store(inventory, "start_run", **request.params())  # bad usage is told before anything is started
+    planned_without_store(inventory, "start_run", **request.params())
+
+
+async def _run(inventory: Inventory, request: RunRequest, *, as_json: bool, foreground: bool) -> int:
+    _checked(inventory, request)
     async with session_of(inventory, foreground=foreground) as session:
         answer = await session.order("start_run", **request.params())
         run_id = str(answer["run_id"])
