@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar
 
 from textual.binding import Binding, BindingType
 
 from screens.base import Command, ConsoleScreen
 from screens.data import Row
+from screens.dialogs import Reader
 from screens.live_data import Clocks, S, clocks_of
 from screens.widgets.bars import Ends
 from screens.widgets.chart import Chart, Plot, Series
-from screens.widgets.text import Span, clean, span_s
+from screens.widgets.text import Line, Span, clean, line, span_s
+from store.errors import StoreError
 
 SPANS_S = (120, 300, 900, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600)
 STEPS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600)
@@ -97,6 +100,7 @@ class HistoryScreen(ConsoleScreen):
         Binding("comma", "move(-1)", "earlier by half a window"),
         Binding("full_stop", "move(1)", "later by half a window"),
         Binding("0", "newest", "back to the newest", show=False),
+        Binding("G", "growth", "how the store grows"),
         Binding("left_square_bracket", "other(-1)", "node before"),
         Binding("right_square_bracket", "other(1)", "node after"),
     ]
@@ -204,3 +208,30 @@ class HistoryScreen(ConsoleScreen):
         yield Command("view: shorter window", "also +", lambda: self.action_zoom(-1))
         yield Command("view: longer window", "also -", lambda: self.action_zoom(1))
         yield Command("view: back to the newest", "also 0", self.action_newest)
+        yield Command("store: what grows, and what a retention would free", "rows by table, also G", self.action_growth)
+
+    def action_growth(self) -> None:
+        self.run_worker(self._show_growth(), group="growth", exclusive=True)
+
+    async def _show_growth(self) -> None:
+        """Rows of the last hour and of finished runs older than a week: a preview, nothing is removed."""
+        now = self.view.now()
+        try:
+            hour = await self.feed.session.rows("rollup_growth", now - 3600 * S, now)
+            week = await self.feed.session.rows("rollup_growth", now - 7 * 86400 * S, now)
+        except StoreError as e:
+            self.notify(clean(e, 300), severity="error", markup=False)
+            return
+        self.app.push_screen(Reader("the store", growth_lines(self.view.session.config.store_path, hour, week)))
+
+
+def growth_lines(path: Path, hour: Sequence[Row], week: Sequence[Row]) -> tuple[Line, ...]:
+    """Size of the store's file, rows by table, and what of them belongs to finished runs older than a week."""
+    old = {r["name"]: r["old_rows"] for r in week}
+    size = path.stat().st_size if path.exists() else None
+    head = "" if size is None else f", {size / 2**20:,.0f} MiB"
+    out = [line((clean(str(path), 200), "strong"), head), line("")]
+    out.append(line((f"{'table':<18}{'rows':>14}{'last hour':>12}{'older than 7 d':>16}", "dim")))
+    out += [line(f"{r['name']:<18}{r['rows']:>14,}{r['window_rows']:>12,}{old.get(r['name'], 0):>16,}") for r in hour]
+    out += [line(""), line(("the last column is of finished runs: what a retention of a week would free", "dim"))]
+    return tuple(out)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from screens.dialogs import Reader
 from screens.history import History, HistoryScreen, Window
 from screens.widgets.bars import TextPanel
 from screens.widgets.chart import Chart
@@ -215,3 +216,13 @@ def test_a_gap_breaks_the_curve() -> None:
     plot = window.plot(rows, (("v", "one", "v"),))
     assert plot is not None
     assert list(plot.series[0].ys).count(None) == 1
+
+
+async def test_g_shows_how_the_store_grows_and_removes_nothing(open_app: OpenApp) -> None:
+    app = open_with_more(open_app)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await goto(pilot, KEYS["gpu"])
+        await pilot.press("G")
+        await until(pilot, lambda: isinstance(pilot.app.screen, Reader))
+        await until(pilot, lambda: "gpu_samples" in pilot.app.screen.query_one(TextPanel).plain())
+        assert "retention" in pilot.app.screen.query_one(TextPanel).plain()
