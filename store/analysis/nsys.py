@@ -299,7 +299,11 @@ class _Export:
                 found += [
                     Range(name, start, end, self._thread(tid))
                     for start, end, name, tid in batch
-                    if isinstance(name, str) and not _OPERATOR.match(name)
+                    if isinstance(name, str)
+                    and isinstance(start, int)
+                    and isinstance(end, int)
+                    and isinstance(tid, int)
+                    and not _OPERATOR.match(name)
                 ]
                 if len(found) > _MAX_RANGES:
                     self.found.problems.append(f"more than {_MAX_RANGES} NVTX ranges; the later ones are left out")

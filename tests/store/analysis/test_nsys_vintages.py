@@ -159,6 +159,16 @@ def test_sizes_of_two_nodes_match_by_communicator_and_size(tmp_path: Path) -> No
     }
 
 
+@pytest.mark.parametrize("column", ["start", "end", "globalTid", "textId"])
+@pytest.mark.parametrize("nonsense", [None, "text", 1.5])
+def test_ranges_that_make_no_sense_are_left_out(column: str, nonsense: object, tmp_path: Path) -> None:
+    found = tables()
+    for row in found["NVTX_EVENTS"]:
+        row[column] = nonsense
+    (rank,) = analyze([nsys(tmp_path / "r.sqlite", found)])["ranks"]
+    assert (rank["communication_exposed_ns"], rank["steps"]) == (4000, [])
+
+
 @given(st.sampled_from(sorted(tables())), st.data())
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_table_or_column_may_be_missing_or_hold_nonsense(
