@@ -146,12 +146,16 @@ def search(
     as_json: AsJson = False,
     foreground: Foreground = False,
     keep: Annotated[bool, typer.Option(help="leave the server up afterwards")] = False,
-    why: Annotated[str | None, typer.Option(help="what changes and what you expect, for the notes")] = None,
+    vary: Annotated[list[str] | None, typer.Option(help="isl=, osl=, requests=, budget=, slo=; as of `run`")] = None,
+    changes: Annotated[str | None, typer.Option(help="what differs from what was measured before")] = None,
+    why: Annotated[str | None, typer.Option(help="why that should matter to what limits the results now")] = None,
+    expects: Annotated[str | None, typer.Option(help="the effect that you expect")] = None,
     gate_override: Annotated[
         str | None, typer.Option(help="pass a refusing RDMA gate, with the reason in words")
     ] = None,
 ) -> None:
     """Concurrency search: the most that succeeds, the most tokens, the most within the SLO."""
+    from console.verbs.run import vary_of
     from console.verbs.search import ContinueRequest, SearchRequest, run_continue, run_search
 
     place = Place(config, demo)
@@ -179,6 +183,9 @@ def search(
         keep=keep,
         why=why,
         gate_override=gate_override,
+        changes=changes,
+        expects=expects,
+        vary=vary_of(vary or []),
     )
     _leave(run_search(place, request, as_json=as_json, foreground=foreground))
 

@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from console.verbs import DONE, INFRASTRUCTURE, NEGATIVE, Place, out, out_json, run_async, say, session_of
 from console.verbs.show import print_document
@@ -16,6 +16,7 @@ from console.verbs.show import print_document
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from console.verbs.search import SearchRequest
     from runners.session import Session
     from runners.spec import Inventory
 
@@ -56,6 +57,7 @@ def vary_of(words: list[str]) -> dict[str, Any] | None:
     return said or None
 
 
+Asked = TypeVar("Asked", "RunRequest", "SearchRequest")
 QUESTIONS = (
     ("changes", "what changes, against what was measured before?"),
     ("why", "why should that affect what limits the results now?"),
@@ -63,7 +65,7 @@ QUESTIONS = (
 )
 
 
-def asked_once(request: RunRequest) -> RunRequest:
+def asked_once(request: Asked) -> Asked:
     """The request with the answers of whoever sits at the terminal; unchanged where nobody does or a flag answers."""
     given = any(getattr(request, name) is not None for name, _ in QUESTIONS)
     if given or not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from console.verbs import NEGATIVE, Place, number, out, print_table, run_async, say, session_of
@@ -41,6 +41,9 @@ class SearchRequest:
     keep: bool = False
     why: str | None = None
     gate_override: str | None = None
+    changes: str | None = None
+    expects: str | None = None
+    vary: dict[str, Any] | None = None
 
     def rules(self) -> dict[str, float | bool | None]:
         """The part that says how to search."""
@@ -48,20 +51,25 @@ class SearchRequest:
 
     def params(self) -> dict[str, Any]:
         """As an order's parameters."""
-        rest = {k: getattr(self, k) for k in ("what", "deployment", "keep", "why", "gate_override")}
-        return {k: v for k, v in {**rest, **self.rules()}.items() if v is not None}
+        return {f.name: v for f in fields(self) if (v := getattr(self, f.name)) is not None}
 
 
 def run_search(place: Place, request: SearchRequest, *, as_json: bool, foreground: bool) -> int:
     """Exit code: 0 the search came to its end, 1 it did not or no point met the case's SLO, 3 not carried out."""
-    return run_async(_search(place.inventory(), request, as_json=as_json, foreground=foreground))
+    from console.verbs.run import asked_once
+    from runners.session import planned_without_store
+
+    inventory = place.inventory()
+    planned_without_store(inventory, "start_search", **request.params())  # bad usage is told before anything is asked
+    if not (as_json or place.demo):
+        request = asked_once(request)
+    return run_async(_search(inventory, request, as_json=as_json, foreground=foreground))
 
 
 async def _search(inventory: Inventory, request: SearchRequest, *, as_json: bool, foreground: bool) -> int:
     from runners.flows.order_of_work import search_of
 
-    case, search = search_of(inventory, request.what, **request.rules())  # bad usage is told before anything starts
-    inventory.deployment(request.deployment)
+    case, search = search_of(inventory, request.what, **request.rules())
     async with session_of(inventory, foreground=foreground) as session:
         run_id = str((await session.order("start_search", **request.params()))["run_id"])
         climb = f"concurrency {search.max_concurrency} in steps of {search.step}, refined to {search.refine}"
