@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import shlex
+import shutil
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -237,6 +238,7 @@ async def campaign(lab: Lab, names: list[str]) -> int:
 
 def main(argv: list[str]) -> int:
     lab = Lab(Path(argv[0]).resolve())
+    shutil.rmtree(lab.folder / "work", ignore_errors=True)  # stores of an earlier campaign know its findings
     lab.folder.mkdir(parents=True, exist_ok=True)
     lab.folder.chmod(0o755)
     lab.call("up")
