@@ -253,7 +253,8 @@ def _variable(
 ) -> Variable:
     if value:
         most = MAX_SNAPSHOT if name.startswith(("before.", "after.")) else MAX_VALUE
-        value = MASK if is_secret(name.rsplit(".", 1)[-1]) else mask_text(value[:most])
+        counted = name.endswith("tokens") and value.isdigit()  # context_tokens = 8192 is a count
+        value = MASK if is_secret(name.rsplit(".", 1)[-1]) and not counted else mask_text(value[:most])
     return Variable(
         run_id=run_id,
         life_id=life_id,

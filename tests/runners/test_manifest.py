@@ -73,6 +73,10 @@ def test_secrets_of_env_flags_and_urls_are_masked_in_every_variable() -> None:
     assert "sk-abcdef" not in text
     assert "env.HF_TOKEN=***" in text
     assert "--served-model-name m" in text
+    counted = manifest.of_values(
+        life, {"measured.context_tokens": 8192, "env.API_TOKENS": "a,b"}, "node5", None, "measured"
+    )
+    assert [r.value for r in counted] == ["8192", "***"]
 
 
 LINES = [
