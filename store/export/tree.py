@@ -45,6 +45,8 @@ def write_tree(reader: Reader, run_id: str, target: Path) -> None:
         if "points" in document:
             _write(target / "points.csv", points_text(document).encode())
             _write(target / "search.json", orjson.dumps({"schema": 1, **document}, option=orjson.OPT_INDENT_2))
+        if "hosts" in document:
+            _write(target / "watch.json", orjson.dumps({"schema": 1, **document}, option=orjson.OPT_INDENT_2))
         _write_requests(reader, run_id, target / "requests.jsonl")
         commands = reader.query(call("run_commands", run_id)).dicts()
         for purpose in sorted({c["purpose"] for c in commands} | {"server", "bench"}):

@@ -13,9 +13,7 @@ PARTS = ("hosts", "gpus", "rails", "engine", "events")
 
 def watch_part(reader: Reader, run: Mapping[str, Any]) -> dict[str, Any]:
     """Keys for the document of a watch: the rows of summary_hosts, _gpus, _rails, _engine and _events, and `seconds`
-    from its start to its end (null while it is on)."""
-    ended = run["ended_wall_ns"]
-    return {
-        "seconds": None if ended is None else (ended - run["created_wall_ns"]) / 1e9,
-        **{part: reader.query(call(f"summary_{part}", run["run_id"])).dicts() for part in PARTS},
-    }
+    from its start to its end, or to its last sample so far (null without one)."""
+    rows = {part: reader.query(call(f"summary_{part}", run["run_id"])).dicts() for part in PARTS}
+    last = run["ended_wall_ns"] or max((h["last_wall_ns"] for h in rows["hosts"]), default=None)
+    return {"seconds": None if last is None else (last - run["created_wall_ns"]) / 1e9, **rows}

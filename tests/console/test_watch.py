@@ -116,7 +116,9 @@ async def test_a_watch_sees_nodes_and_servers_survives_its_owner_and_gives_way_t
     assert [e["life_id"] for e in document["engine"]] == [first, second]
     (known,) = (await session.sql(f"select max(util_pct) from gpu_samples where run_id = '{run_id}'")).rows[0]
     assert max(g["util_max_pct"] for g in document["gpus"]) == known
-    assert (inventory.results_path / run_id / "run_manifest.txt").is_file()
+    kept = json.loads((inventory.results_path / run_id / "watch.json").read_bytes())
+    assert kept["gpus"] == document["gpus"]
+    assert 0 < kept["seconds"] <= document["seconds"]
 
 
 async def test_ctrl_c_ends_a_watch_with_its_document(inventory: Inventory, session: Session) -> None:
