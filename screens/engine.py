@@ -32,7 +32,8 @@ class EngineScreen(HistoryScreen):
         now = await self.feed.rows("live_engine", run, t1 - 60 * S, t1, *window.clocks)
         shares = await self.feed.rows("engine_shares", run, tables=("engine_samples", "phases"), every=10)
         lacks = await self.feed.rows("engine_lacks", run, tables=("engine_samples",), every=10)
-        return {"history": history, "now": now, "shares": shares, "lacks": lacks}
+        memory = await self.feed.rows("engine_memory", run, tables=("log_events",), every=10)
+        return {"history": history, "now": now, "shares": shares, "lacks": lacks, "memory": memory}
 
     def apply(self, snapshot: History) -> None:
         rows, window = snapshot.rows, snapshot.window
@@ -68,6 +69,11 @@ def engine_lines(rows: dict[str, list[Row]]) -> list[Line]:
                 ("  old" if now["stale"] else "", "warn"),
             )
         )
+    for r in rows["memory"]:
+        if r["weights_bytes"] is not None or r["kv_bytes"] is not None:
+            parts = ("weights", "kv", "graph", "other", "used", "total")
+            said = "  ".join(f"{part} {_gib(r[f'{part}_bytes'])}" for part in parts)
+            out.append(line((f"{clean(r['node'], 9):<10}", "dim"), f"GiB of the fullest rank: {said}"))
     for r in rows["shares"][-4:]:
         marks = ("" if r["bracketed"] else "  not bracketed", "warn"), ("  reset" if r["reset"] else "", "warn")
         out.append(
@@ -84,3 +90,7 @@ def engine_lines(rows: dict[str, list[Row]]) -> list[Line]:
     if rows["lacks"] and rows["lacks"][0]["missing"]:
         out.append(line((f"no metric for: {clean(rows['lacks'][0]['missing'], 400)}", "dim")))
     return out
+
+
+def _gib(value: int | None) -> str:
+    return num(None if value is None else value / 2**30, 1)

@@ -76,6 +76,8 @@ class RunScreen(ConsoleScreen):
         scatter = await self.feed.rows("request_metrics", chosen, tables=("requests",)) if chosen else []
         phases = await self.feed.rows("live_phases", rid, tables=("phases", "clock_offsets"))
         cases = await self.feed.rows("live_grid", rid, tables=("attempts", "phases"), every=5, key=rid)
+        gpus = await self.feed.rows("gpu_shares", rid, tables=("gpu_samples", "phases"), every=10, key=rid)
+        rails = await self.feed.rows("rail_shares", rid, tables=("rail_samples", "phases"), every=10, key=rid)
         return RunView(
             grid=grid_rows(cases, [{**a, "tps": await self._tps(a)} for a in attempts]),
             run=run,
@@ -87,6 +89,8 @@ class RunScreen(ConsoleScreen):
             chosen=chosen,
             scatter=scatter,
             phases=[p for p in phases if p["attempt_id"] == chosen],
+            gpus=next((g for g in gpus if g["attempt_id"] == chosen), None),
+            rails=[r for r in rails if r["attempt_id"] == chosen],
         )
 
     async def _tps(self, attempt: Row) -> float | None:

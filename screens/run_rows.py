@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from screens.data import Row
 from screens.widgets.lamps import worded
@@ -24,6 +24,8 @@ class RunView:
     chosen: str | None
     scatter: list[Row]
     phases: list[Row]
+    gpus: Row | None = None  # of `gpu_shares`, for the chosen attempt
+    rails: list[Row] = field(default_factory=list)
 
 
 def _quantile(metric: str, stat: str, keep: int) -> Column:
@@ -85,6 +87,22 @@ COMMANDS = (
 )
 
 
+def _hardware(snap: RunView) -> list[Line]:
+    """How much of its GPUs, PCIe and rails the chosen attempt used."""
+    lines: list[Line] = []
+    if (g := snap.gpus) is not None:
+        low = f"{num(g['least_pct'])} % on {clean(g['least_gpu'] or NONE, 40)}"
+        said = f"{g['gpus']} busy {num(g['util_pct'], 1)} %, least {low}, PCIe {num(g['pcie_pct'], 1)} % of line"
+        lines.append(line(("GPUs     ", "dim"), said))
+    for r in snap.rails:
+        said = (
+            f"{clean(r['node'], 30)} {clean(r['device'], 20)} tx {num(r['tx_gbs'], 2)} rx {num(r['rx_gbs'], 2)} GB/s, "
+        )
+        said += f"{num(r['line_pct'], 1)} % of line, {num(r['node_pct'])} % of the node"
+        lines.append(line(("rail     ", "dim"), said))
+    return lines
+
+
 def summary(snap: RunView) -> list[Line]:
     """The chosen attempt in words: phases, counts, tokens; then gates that need a look and notes."""
     lines: list[Line] = []
@@ -119,6 +137,7 @@ def summary(snap: RunView) -> list[Line]:
                 f"{clean(a['client'], 30)} on {clean(a['node'] or NONE, 30)}, life {clean(a['life_id'] or NONE, 40)}",
             )
         )
+        lines += _hardware(snap)
         errors = sorted({clean(r["error"], 60) for r in snap.scatter if r["error"]})
         if errors:
             lines.append(line(("errors   ", "dim"), (", ".join(errors[:6]), "bad")))
