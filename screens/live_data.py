@@ -22,7 +22,14 @@ LOAD_BACK_S = 120
 TREND_STEPS_S = (1, 2, 5, 10, 30, 60, 300, 900, 3600)
 Clocks = tuple[list[str], list[int]]
 BEFORE_LOAD = ("launch", "ready")  # phases that are not load: they may take much longer than it
-LOG_SPANS_S = (30, 300, 3600, 86_400, 30 * 86_400)  # how far back lines are looked for, wider while too few are found
+LOG_SPANS_S = (
+    3,
+    30,
+    300,
+    3600,
+    86_400,
+    30 * 86_400,
+)  # how far back lines are looked for, wider while too few are found
 
 
 @dataclass(frozen=True)
@@ -158,10 +165,15 @@ async def _log_rows(feed: Feed, run_id: str | None, now_ns: int, clocks: Clocks,
     asked = (q.level, q.node, q.needle)
     at, edge = (now_ns, None) if q.around_ns is None or q.around_ns > now_ns else (q.around_ns, q.edge)
     n = BUFFER if q.around_ns is None else BUFFER // 2
+    enough = 40 if live and q.around_ns is None else n
     rows: list[Row] = []
-    for span in LOG_SPANS_S:
+    pace = f"log span {q.node}"
+    for step in range(feed.pace(pace), len(LOG_SPANS_S)):
+        span = LOG_SPANS_S[step]
         rows = await feed.session.rows("live_logs", run_id, at - span * S, at, *clocks, *asked, n, False, edge)
-        if len(rows) >= (40 if live and q.around_ns is None else n):
+        if len(rows) >= (enough if step else n):
+            flood = len(rows) == n and at - rows[0]["at_ns"] < LOG_SPANS_S[0] * S
+            feed.set_pace(pace, 0 if flood else 1)  # of a flood the last seconds fill the buffer
             break
     if q.around_ns is None:
         return rows

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from screens.live_data import LOG_SPANS_S
 from screens.widgets.logview import BUFFER, LogView
 from store.records import LogLine
 from tests.screens.conftest import OpenApp, goto, settled
@@ -148,6 +149,33 @@ async def test_a_talkative_node_does_not_push_the_other_out_side_by_side(open_ap
         await settled(pilot, screen)
         assert {r["node"] for r in view.data} == {"node5", "node7"}
         assert "node7  nothing since 12:13:19" in view._lines[1].text
+
+
+async def test_of_a_flood_only_its_last_seconds_are_looked_at(open_app: OpenApp) -> None:
+    app = open_app("live")
+    write(
+        app, [log_line("node5", 500_000 + i, NOW + OFFSETS["node5"] - S + i, f"flood {i}") for i in range(3 * BUFFER)]
+    )
+    async with app.run_test(size=MIDDLE) as pilot:
+        screen, view = await logs_of(pilot)
+        asked: list[int] = []
+        rows = session_of(app).rows
+
+        async def watched(name: str, *args: Any) -> list[dict[str, Any]]:
+            if name == "live_logs":
+                asked.append((args[2] - args[1]) // S)
+            return await rows(name, *args)
+
+        session_of(app).rows = watched  # type: ignore[method-assign]  # watches what is asked of the store
+        await settled(pilot, screen)
+        assert set(asked) == {LOG_SPANS_S[0]}
+        assert "flood" in view.plain()
+        session_of(app).store.connection.cursor().execute("DELETE FROM log_lines WHERE text LIKE 'flood%'")
+        asked.clear()
+        await settled(pilot, screen)
+        assert LOG_SPANS_S[1] in asked, "the flood is over"
+        assert view.data
+        assert len(view.data) > 40
 
 
 async def test_enter_leaves_the_search_and_shows_what_stands_around_the_hit(open_app: OpenApp) -> None:
