@@ -65,6 +65,16 @@ class InitRequest:
 
 def run_init(request: InitRequest, asker: Asker | None = None) -> int:
     """Exit code 0 written, 1 not wanted, 2 cannot ask or the file is there, 3 no node could be reached."""
+    import typer
+
+    try:
+        return _asked(request, asker)
+    except typer.Abort:  # Ctrl-C or Ctrl-D at a question
+        say("\ntwinrail: left; nothing was written")
+        return NEGATIVE
+
+
+def _asked(request: InitRequest, asker: Asker | None) -> int:
     target = (request.target or Path("twinrail.toml")).absolute()
     config = request.ssh_config or Path("~/.ssh/config").expanduser()
     if asker is None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
 
 from console.verbs.init import InitRequest, run_init
 from console.verbs.init_text import NO_MODEL, Found, Proposal, node_name, propose, toml_text
@@ -161,6 +162,16 @@ def test_an_unknown_key_is_trusted_only_when_asked(
     trusting = Scripted({"[127.0.0.1]": True, "127.0.0.1": True, "node5": True})
     assert run_init(InitRequest(["node5"], target, config), trusting) == 0
     assert mine.read_text()
+
+
+def test_ctrl_c_at_a_question_leaves_in_words(lab: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    class Leaves(Scripted):
+        def text(self, question: str, default: str) -> str:
+            raise typer.Abort
+
+    assert run_init(request(lab, tmp_path / "t.toml"), Leaves({})) == 1
+    assert capsys.readouterr().err.endswith("twinrail: left; nothing was written\n")
+    assert not (tmp_path / "t.toml").exists()
 
 
 def test_without_a_terminal_it_says_what_to_add(
