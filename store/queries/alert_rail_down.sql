@@ -9,6 +9,6 @@ WITH s AS (
   FROM s WHERE at_ns BETWEEN t0 AND t1 WINDOW w AS (PARTITION BY node, device, port ORDER BY at_ns)
 )
 SELECT node, device AS subject, min(at_ns) AS first_ns, max(at_ns) AS last_ns, count(*) AS n, device,
-       coalesce(sum(greatest(downs, 0)), 0)::BIGINT AS downs, arg_max(state, at_ns) AS state
+       coalesce(sum(downs) FILTER (WHERE downs >= 0), 0)::BIGINT AS downs, arg_max(state, at_ns) AS state
 FROM step WHERE downs > 0 OR (state <> 'ACTIVE' AND (was_up OR len(rails) > 0))
 GROUP BY node, device ORDER BY node, device

@@ -2,7 +2,7 @@
 -- names, shifts: nodes whose clock is not the run's, and by how many ns it is ahead (live_clock says)
 WITH s AS (
   SELECT node, device, port, state, tx_bytes + rx_bytes AS moved, wall_ns - coalesce(shifts[list_position(names, node)], 0) AS at_ns
-  FROM rail_samples WHERE run_id = run AND door = 'rdma' AND wall_ns BETWEEN t0 + least(0, list_min(shifts)) AND t1 + greatest(0, list_max(shifts))
+  FROM rail_samples WHERE run_id = run AND door = 'rdma' AND tx_bytes IS NOT NULL AND rx_bytes IS NOT NULL AND wall_ns BETWEEN t0 + least(0, list_min(shifts)) AND t1 + greatest(0, list_max(shifts))
     AND (len(rails) = 0 OR list_contains(rails, node || ' ' || device))
 ), step AS (  -- a counter that went back was reset
   SELECT node, device, at_ns // 5000000000 AS slot, at_ns, greatest(moved - lag(moved) OVER (PARTITION BY node, device, port ORDER BY at_ns), 0) AS gained

@@ -10,9 +10,9 @@ WITH s AS (
 )
 SELECT node, device AS subject, min(at_ns) FILTER (WHERE again > 0 OR late > 0) AS first_ns,
        max(at_ns) FILTER (WHERE again > 0 OR late > 0) AS last_ns, count(*) FILTER (WHERE again > 0 OR late > 0) AS n, device,
-       sum(greatest(again, 0))::BIGINT AS retransmits, sum(greatest(late, 0))::BIGINT AS timeouts,
-       sum(greatest(unordered, 0))::BIGINT AS out_of_sequence,
-       1e6 * sum(greatest(again, 0)) / nullif(sum(greatest(packets, 0)), 0) AS per_million
+       sum(again) FILTER (WHERE again >= 0)::BIGINT AS retransmits, sum(late) FILTER (WHERE late >= 0)::BIGINT AS timeouts,
+       sum(unordered) FILTER (WHERE unordered >= 0)::BIGINT AS out_of_sequence,
+       1e6 * sum(again) FILTER (WHERE again >= 0) / nullif(sum(packets) FILTER (WHERE packets >= 0), 0) AS per_million
 FROM step GROUP BY node, device
-HAVING coalesce(sum(greatest(late, 0)), 0) >= 1 OR coalesce(sum(greatest(again, 0)), 0) >= 20
+HAVING coalesce(sum(late) FILTER (WHERE late >= 0), 0) >= 1 OR coalesce(sum(again) FILTER (WHERE again >= 0), 0) >= 20
 ORDER BY node, device

@@ -17,10 +17,10 @@ WITH s AS (
   SELECT node, dp_rank, moment // (step * 1000000000::BIGINT) AS slot, count(*) AS n, avg(running) AS running, avg(waiting) AS waiting,
          max(kv_usage) AS kv_usage, sum(prompt) FILTER (WHERE prompt >= 0) / nullif(sum(dt) FILTER (WHERE prompt >= 0), 0) AS prompt_tps,
          sum(generated) FILTER (WHERE generated >= 0) / nullif(sum(dt) FILTER (WHERE generated >= 0), 0) AS generation_tps,
-         sum(greatest(preempted, 0)) AS preempted, sum(greatest(hits, 0)) AS hits, sum(greatest(queries, 0)) AS queries,
-         sum(greatest(queue_s, 0)) AS queue_s, sum(greatest(queue_n, 0)) AS queue_n, sum(greatest(service_s, 0)) AS service_s,
-         sum(greatest(service_n, 0)) AS service_n, sum(greatest(step_tokens, 0)) AS step_tokens, sum(greatest(steps, 0)) AS steps,
-         sum(greatest(accepted, 0)) AS accepted, sum(greatest(drafts, 0)) AS drafts, count(*) FILTER (WHERE generated < 0) AS resets
+         sum(preempted) FILTER (WHERE preempted >= 0) AS preempted, sum(hits) FILTER (WHERE hits >= 0) AS hits, sum(queries) FILTER (WHERE queries >= 0) AS queries,
+         sum(queue_s) FILTER (WHERE queue_s >= 0) AS queue_s, sum(queue_n) FILTER (WHERE queue_n >= 0) AS queue_n, sum(service_s) FILTER (WHERE service_s >= 0) AS service_s,
+         sum(service_n) FILTER (WHERE service_n >= 0) AS service_n, sum(step_tokens) FILTER (WHERE step_tokens >= 0) AS step_tokens, sum(steps) FILTER (WHERE steps >= 0) AS steps,
+         sum(accepted) FILTER (WHERE accepted >= 0) AS accepted, sum(drafts) FILTER (WHERE drafts >= 0) AS drafts, count(*) FILTER (WHERE generated < 0) AS resets
   FROM gain GROUP BY node, dp_rank, slot
 )
 SELECT slot * (step * 1000000000::BIGINT) AS at_ns, max(n) AS n, sum(running) AS running, sum(waiting) AS waiting, 100.0 * max(kv_usage) AS kv_pct,

@@ -66,5 +66,5 @@ SELECT attempt_id, bracketed, reset, seconds, scrapes, kv_max_pct, running_max, 
        CASE WHEN NOT reset THEN prefill_ms END AS prefill_ms, CASE WHEN NOT reset THEN decode_ms END AS decode_ms,
        CASE WHEN NOT reset THEN service_ms END AS service_ms, CASE WHEN NOT reset THEN tokens_per_step END AS tokens_per_step,
        CASE WHEN NOT reset THEN steps END AS steps,
-       CASE WHEN NOT reset THEN greatest(computed_tokens + coalesce(cached_tokens, 0) - prompt_tokens, 0) END AS recomputed_tokens
+       CASE WHEN NOT reset AND computed_tokens IS NOT NULL THEN greatest(computed_tokens + coalesce(cached_tokens, 0) - prompt_tokens, 0) END AS recomputed_tokens
 FROM whole ORDER BY attempt_id

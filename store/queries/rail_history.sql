@@ -24,7 +24,8 @@ WITH unit AS (
   UNION ALL
   SELECT node, device, port, wall_ns, 1, rate_gbps / 8, CASE WHEN tx >= 0 THEN tx / nullif(ns, 0) END, CASE WHEN rx >= 0 THEN rx / nullif(ns, 0) END,
          CASE WHEN tx >= 0 THEN tx / nullif(ns, 0) END, CASE WHEN rx >= 0 THEN rx / nullif(ns, 0) END,
-         greatest(errors, 0), greatest(drops, 0), greatest(again, 0), greatest(pauses, 0), CASE WHEN tx < 0 OR rx < 0 THEN 1 ELSE 0 END
+         CASE WHEN errors >= 0 THEN errors END, CASE WHEN drops >= 0 THEN drops END, CASE WHEN again >= 0 THEN again END,
+         CASE WHEN pauses >= 0 THEN pauses END, CASE WHEN tx < 0 OR rx < 0 THEN 1 ELSE 0 END
   FROM gain WHERE ns IS NOT NULL AND wall_ns >= coalesce(until_ns, 0)
 ), placed AS (
   SELECT *, wall_ns - coalesce(shifts[list_position(names, node)], 0) AS moment FROM either

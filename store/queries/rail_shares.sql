@@ -19,10 +19,10 @@ WITH clock AS (
   SELECT attempt_id, any_value(span) AS span, node, device, max(rate_gbps) / 8 AS line_gbs, count(*) AS samples,
          sum(tx) FILTER (WHERE tx >= 0 AND rx >= 0)::BIGINT AS tx_bytes, sum(rx) FILTER (WHERE tx >= 0 AND rx >= 0)::BIGINT AS rx_bytes,
          sum(ns) FILTER (WHERE tx >= 0 AND rx >= 0) AS ns, count(*) FILTER (WHERE tx < 0 OR rx < 0) AS resets,
-         sum(greatest(errors, 0))::BIGINT AS errors, sum(greatest(drops, 0))::BIGINT AS drops, sum(greatest(again, 0))::BIGINT AS retransmits,
-         sum(greatest(late, 0))::BIGINT AS timeouts, sum(greatest(unordered, 0))::BIGINT AS out_of_sequence,
-         sum(greatest(cnp, 0))::BIGINT AS cnp, sum(greatest(ecn, 0))::BIGINT AS ecn,
-         greatest(max(rx_pause_total) - min(rx_pause_total), 0) AS rx_pauses, greatest(max(tx_pause_total) - min(tx_pause_total), 0) AS tx_pauses
+         sum(errors) FILTER (WHERE errors >= 0)::BIGINT AS errors, sum(drops) FILTER (WHERE drops >= 0)::BIGINT AS drops, sum(again) FILTER (WHERE again >= 0)::BIGINT AS retransmits,
+         sum(late) FILTER (WHERE late >= 0)::BIGINT AS timeouts, sum(unordered) FILTER (WHERE unordered >= 0)::BIGINT AS out_of_sequence,
+         sum(cnp) FILTER (WHERE cnp >= 0)::BIGINT AS cnp, sum(ecn) FILTER (WHERE ecn >= 0)::BIGINT AS ecn,
+         max(rx_pause_total) - min(rx_pause_total) AS rx_pauses, max(tx_pause_total) - min(tx_pause_total) AS tx_pauses
   FROM step GROUP BY attempt_id, node, device
 )
 SELECT attempt_id, span, node, device, tx_bytes / nullif(ns, 0) AS tx_gbs, rx_bytes / nullif(ns, 0) AS rx_gbs, line_gbs,

@@ -14,9 +14,9 @@ WITH s AS (
   SELECT device, arg_max(netdev, at_ns) AS netdev, arg_max(numa, at_ns) AS numa, arg_max(state, at_ns) AS state, arg_max(pfc, at_ns) AS pfc,
          arg_max(missing, at_ns) AS missing, max(rate_gbps) / 8 AS line_gbs, sum(ns) FILTER (WHERE tx >= 0 AND rx >= 0) AS ns,
          sum(tx) FILTER (WHERE tx >= 0 AND rx >= 0) AS tx_bytes, sum(rx) FILTER (WHERE tx >= 0 AND rx >= 0) AS rx_bytes,
-         sum(greatest(errors, 0))::BIGINT AS errors, sum(greatest(drops_, 0))::BIGINT AS drops, sum(greatest(again, 0))::BIGINT AS retransmits,
-         sum(greatest(late, 0))::BIGINT AS timeouts, sum(greatest(cnp_, 0))::BIGINT AS cnp, sum(greatest(ecn_, 0))::BIGINT AS ecn,
-         sum(greatest(rx_pause, 0))::BIGINT AS rx_pauses, sum(greatest(tx_pause, 0))::BIGINT AS tx_pauses,
+         sum(errors) FILTER (WHERE errors >= 0)::BIGINT AS errors, sum(drops_) FILTER (WHERE drops_ >= 0)::BIGINT AS drops, sum(again) FILTER (WHERE again >= 0)::BIGINT AS retransmits,
+         sum(late) FILTER (WHERE late >= 0)::BIGINT AS timeouts, sum(cnp_) FILTER (WHERE cnp_ >= 0)::BIGINT AS cnp, sum(ecn_) FILTER (WHERE ecn_ >= 0)::BIGINT AS ecn,
+         sum(rx_pause) FILTER (WHERE rx_pause >= 0)::BIGINT AS rx_pauses, sum(tx_pause) FILTER (WHERE tx_pause >= 0)::BIGINT AS tx_pauses,
          count(*) FILTER (WHERE tx < 0 OR rx < 0) AS resets
   FROM step GROUP BY device
 )

@@ -15,7 +15,7 @@ SELECT any_value(run_id) AS run_id, node, device, port, door, step::BIGINT AS st
        sum(tx) FILTER (WHERE tx >= 0 AND rx >= 0) / nullif(sum(ns) FILTER (WHERE tx >= 0 AND rx >= 0), 0) AS tx_gbs,
        sum(rx) FILTER (WHERE tx >= 0 AND rx >= 0) / nullif(sum(ns) FILTER (WHERE tx >= 0 AND rx >= 0), 0) AS rx_gbs,
        max(tx / nullif(ns, 0)) FILTER (WHERE tx >= 0) AS tx_gbs_max, max(rx / nullif(ns, 0)) FILTER (WHERE rx >= 0) AS rx_gbs_max,
-       sum(greatest(errors, 0))::BIGINT AS errors, sum(greatest(drops, 0))::BIGINT AS drops, sum(greatest(again, 0))::BIGINT AS retransmits,
-       sum(greatest(pauses, 0))::BIGINT AS pauses, count(*) FILTER (WHERE tx < 0 OR rx < 0) AS resets
+       sum(errors) FILTER (WHERE errors >= 0)::BIGINT AS errors, sum(drops) FILTER (WHERE drops >= 0)::BIGINT AS drops, sum(again) FILTER (WHERE again >= 0)::BIGINT AS retransmits,
+       sum(pauses) FILTER (WHERE pauses >= 0)::BIGINT AS pauses, count(*) FILTER (WHERE tx < 0 OR rx < 0) AS resets
 FROM step WHERE step.wall_ns >= t0
 GROUP BY node, device, port, door, step.wall_ns // (step * 1000000000::BIGINT)

@@ -14,10 +14,12 @@ from store.records import (
     ClockOffset,
     EngineSample,
     GpuProcess,
+    GpuRollup,
     GpuSample,
     HostSample,
     Job,
     LogEvent,
+    RailRollup,
     RailSample,
     Record,
     ThreadSample,
@@ -284,3 +286,44 @@ def test_clocks_that_are_apart_are_brought_together(store: Store) -> None:
     asked = call("alert_rail_unequal", "r", T0, T0 + SECONDS * S, names=["node5"], shifts=[1000 * S])
     (row,) = store.query(asked).dicts()
     assert T0 <= row["first_ns"] <= row["last_ns"] <= T0 + SECONDS * S
+
+
+def test_a_counter_that_a_port_lacks_is_missing_and_not_zero(store: Store) -> None:
+    bare = [rail(s, "mlx5_0", s * GB) for s in range(SECONDS)]  # no error counter, no pauses
+    nothing = [rail(s, "mlx5_7", 0, tx_bytes=None, rx_bytes=None, tx_packets=None) for s in range(SECONDS)]
+    assert told(store, [*bare, *nothing]) == {}
+    row, none = store.query(call("rail_window", "r", T0, T0 + SECONDS * S, "node5")).dicts()
+    assert row["tx_gbs"] == pytest.approx(1.0)
+    absent = ("errors", "drops", "retransmits", "timeouts", "cnp", "ecn", "rx_pauses", "tx_pauses")
+    assert {row[k] for k in absent} == {None}
+    assert (none["tx_gbs"], none["node_pct"]) == (None, None)
+    steps = store.query(call("rail_history", "r", T0, T0 + SECONDS * S, 10, "node5")).dicts()
+    assert {(r["errors"], r["retransmits"], r["pauses"]) for r in steps} == {(None, None, None)}
+    rolled = store.query(call("rollup_rail", "r", T0, T0 + SECONDS * S, 10)).dicts()
+    assert {r["errors"] for r in rolled} == {None}
+
+
+def test_histories_by_roll_ups_are_those_of_the_samples(store: Store) -> None:
+    records: list[Record] = []
+    for s in range(SECONDS * 2):
+        records += [gpu(s, g, util_pct=float((s * 7 + g) % 100)) for g in range(2)]
+        records += [rail(s, "mlx5_0", s * GB + (s % 3) * 10**8, errors_total=s // 10)]
+    store.write(records).result()
+    t1 = T0 + 2 * SECONDS * S
+
+    def histories() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        gpus = store.query(call("gpu_history", "r", T0, t1, 20, "node5")).dicts()
+        return gpus, store.query(call("rail_history", "r", T0, t1, 20, "node5")).dicts()
+
+    before = histories()
+    rolled: list[Record] = [GpuRollup(**r) for r in store.query(call("rollup_gpu", "r", T0, T0 + 80 * S, 10)).dicts()]
+    rolled += [RailRollup(**r) for r in store.query(call("rollup_rail", "r", T0, T0 + 80 * S, 10)).dicts()]
+    store.write(rolled).result()
+    after = histories()
+    for old, new in zip(before[0], after[0], strict=True):
+        assert (new["gpu"], new["at_ns"], new["n"]) == (old["gpu"], old["at_ns"], old["n"])
+        assert new["util_pct"] == pytest.approx(old["util_pct"])
+        assert (new["util_min"], new["util_max"]) == (old["util_min"], old["util_max"])
+    for old, new in zip(before[1], after[1], strict=True):
+        assert (new["at_ns"], new["errors"]) == (old["at_ns"], old["errors"])
+        assert new["tx_gbs"] == pytest.approx(old["tx_gbs"], rel=1e-6)
