@@ -13,7 +13,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
@@ -25,7 +25,8 @@ from runners.cluster import Cluster
 from runners.engines import ENGINES
 from runners.flows import check
 from runners.flows.asked import ab_asked, discipline, search_asked, work_asked
-from runners.flows.life import LifeFailedError, Lives
+from runners.flows.hands import Hands
+from runners.flows.life import Lives
 from runners.flows.run_case import RunFlow
 from runners.flows.search import SearchFlow, continued, options_of
 from runners.flows.services import Services
@@ -75,8 +76,6 @@ class Owner:
         self.stop_asked = asyncio.Event()
         self._one_at_a_time = asyncio.Lock()  # two benchmarks at once would measure each other
         self._tasks: set[asyncio.Task[None]] = set()
-        self._starts: dict[str, list[asyncio.Event]] = {}  # by deployment: each start that is on or waits, to call off
-        self._hands: dict[str, asyncio.Lock] = {}  # by deployment: one start or stop at a time
 
     async def __aenter__(self) -> Self:
         self.loop = asyncio.get_running_loop()
@@ -86,6 +85,7 @@ class Owner:
         self.ingest = Ingest(self.store)
         self.services = Services(self.store, self.cluster, self.ingest)
         self.lives = Lives(self.services)
+        self.hands = Hands(self.lives)
         self.sweeper = Sweeper(self.services)
         self._background = [asyncio.create_task(w) for w in (self.sweeper.run(), keep_jobs(self.services))]
         self.resume_all()
@@ -193,16 +193,16 @@ class Owner:
             case orders.Up():
                 await self._reload()
                 dep = self.inventory.deployment(order.deployment)
-                self._spawn(self._up(dep, self._up_id()))
+                self._spawn(self.hands.up(dep))
             case orders.Check():
                 await self._reload()
                 self._spawn(check.recorded(self.services, self._meant(order.deployment), full=order.full))
             case orders.Down():
                 dep = self._free(order.deployment)
-                self._spawn(self._down(dep, f"stopped by {order.who}"))
+                self._spawn(self.hands.down(dep, f"stopped by {order.who}"))
             case orders.Restart():
                 await self._reload()
-                self._spawn(self._restart(self._free(order.deployment), f"restarted by {order.who}"))
+                self._spawn(self.hands.restart(self._free(order.deployment), f"restarted by {order.who}"))
             case orders.StartWatch():
                 await self._reload()
                 return await self._start_watch(order)
@@ -235,6 +235,8 @@ class Owner:
         active = self.runs.get(order.run_id)
         if active is None or active.flow.row.state not in ("planned", "running"):
             raise orders.OrderError(f"run {order.run_id} is not on, or is ending")
+        if isinstance(active.flow, WatchFlow):
+            raise orders.OrderError("a watch has no attempts to pause, skip or repeat: let it go on, or stop it")
         said = await active.flow.wishes.take(active.flow.row, order)
         return {"ok": True, "run_id": order.run_id, "detail": said}
 
@@ -450,48 +452,7 @@ class Owner:
         for life in rows:
             known = life["deployment"] in self.inventory.deployments
             if known and life["run_id"] not in self.runs:
-                self._spawn(self._up(self.inventory.deployments[life["deployment"]], life["run_id"] or "up"))
-
-    async def _up(self, dep: Deployment, run_id: str, cancel: asyncio.Event | None = None) -> None:
-        with self._start_of(dep, cancel) as called_off:
-            async with self._hands.setdefault(dep.name, asyncio.Lock()):
-                try:
-                    await self.lives.ensure(dep, run_id, called_off)
-                except (LifeFailedError, NodeError, StoreError) as e:
-                    log.warning("up %s: %s", dep.name, e)
-
-    async def _down(self, dep: Deployment, detail: str) -> None:
-        """Stop its server; starts that are on or wait are called off first."""
-        for start in self._starts.get(dep.name, ()):
-            start.set()
-        await self._stop_server(dep, detail)
-
-    async def _stop_server(self, dep: Deployment, detail: str) -> None:
-        async with self._hands.setdefault(dep.name, asyncio.Lock()):
-            await self.lives.stop_deployment(dep, detail)
-
-    async def _restart(self, dep: Deployment, detail: str) -> None:
-        for start in self._starts.get(dep.name, ()):
-            start.set()
-        with self._start_of(dep) as called_off:
-            await self._stop_server(dep, detail)
-            await self._up(dep, self._up_id(), called_off)
-
-    @contextlib.contextmanager
-    def _start_of(self, dep: Deployment, known: asyncio.Event | None = None) -> Iterator[asyncio.Event]:
-        """An event that `down` sets, for as long as this lasts."""
-        start = known or asyncio.Event()
-        starts = self._starts.setdefault(dep.name, [])
-        starts.append(start)
-        try:
-            yield start
-        finally:
-            starts.remove(start)
-
-    @staticmethod
-    def _up_id() -> str:
-        """What stands for a run in the names of a server that is started without one."""
-        return f"up-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}"
+                self._spawn(self.hands.up(self.inventory.deployments[life["deployment"]], life["run_id"] or "up"))
 
     def _meant(self, name: str | None) -> Deployment | None:
         """The named deployment, the only one, or none. Raises ConfigError."""

@@ -69,6 +69,9 @@ async def test_a_watch_sees_nodes_and_servers_survives_its_owner_and_gives_way_t
     with pytest.raises(StoreError, match="is on there and has probes of its own"):
         await session.order("start_watch", deployment="sim")
 
+    with pytest.raises(StoreError, match="no attempts to pause"):
+        await session.order("pause_run", run_id=run_id)
+
     # a server that comes up on the way is looked at from then on, the old one no longer
     again = await asyncio.to_thread(verb, inventory, "restart", "sim", "--json")
     assert again.returncode == 0, again.stderr
