@@ -156,6 +156,9 @@ class ConsoleScreen(Screen[None]):
             if self.snapshot is not None:
                 self.apply(self.snapshot)
                 self._place_panels()
+            elif self.ticks == 1:
+                for panel in self.query(Panel):  # nothing is there: now each says what will be
+                    panel.redraw()
             self._bars()
 
     def on_resize(self) -> None:

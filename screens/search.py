@@ -82,15 +82,16 @@ class SearchScreen(ConsoleScreen):
         self._frontier(snapshot)
         self.query_one("#why", TextPanel).show(words(snapshot))
 
-    def _stat(self, snap: SearchView) -> str:
+    @staticmethod
+    def _stat(snap: SearchView, metric: str) -> str:
         """The percentile that the SLO bounds, so that its line and the points mean the same; P95 without one."""
-        return next((s for s in ("p95", "p99", "p50", "mean") if s in snap.slo.get(self.metric, {})), "p95")
+        return next((s for s in ("p95", "p99", "p50", "mean") if s in snap.slo.get(metric, {})), "p95")
 
     def _frontier(self, snap: SearchView) -> None:
         metric = self.metric
         if metric == "tpot_ms" and snap.case.get("osl") == 1:
             metric = "ttft_ms"  # one token has no time per further token
-        stat = self._stat(snap)
+        stat = self._stat(snap, metric)
         chosen = self.query_one("#points", Table).row
         spots = []
         for r in sorted((*snap.points, *([snap.live] if snap.live else [])), key=lambda r: r["load"] or 0):

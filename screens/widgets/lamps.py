@@ -22,6 +22,7 @@ _STATES = {
     "starting": ("◐", "warn"),
     "stopping": ("◐", "warn"),
     "connecting": ("◐", "warn"),
+    "collecting": ("◐", "accent"),
     "void": ("○", "warn"),
     "warn": ("▲", "warn"),
     "unknown": ("?", "warn"),
