@@ -24,7 +24,8 @@ from screens.widgets.text import Span as Text
 
 S = 1_000_000_000
 ENDS = ("sent_ns", "first_ns", "end_ns")
-NONE_YET = "no attempt with injected prefills yet: `twinrail run M1`, or M1 on the plan screen (4)"
+NONE_YET = "no attempt with injected prefills yet"
+EMPTY = f"{NONE_YET}\n\nM1 on the plan screen (4), or in a shell:\ntwinrail run M1"
 
 
 def _window(name: str, keep: int) -> Column:
@@ -93,7 +94,7 @@ class MixedScreen(ConsoleScreen):
         self.snapshot: MixedView | None = None
 
     def body(self) -> ComposeResult:
-        yield Chart("gaps", empty=NONE_YET, ident="gaps")
+        yield Chart("gaps", empty=EMPTY, ident="gaps")
         yield Injections(ident="injections")
         yield Chart("tok/s", empty="throughput appears with the first tokens", ident="mixed-tps")
         with Horizontal(id="mixed-lower"):

@@ -23,7 +23,7 @@ from screens.widgets.lamps import lamp, worded
 from screens.widgets.table import Table
 from screens.widgets.text import NONE, Span, clean, num, span_s
 
-NONE_YET = "no search yet: press s to start one, or run `twinrail search CASE`"
+NONE_YET = "no search yet: s starts one"
 EMPTY = "no search yet\n\ns starts one here, or in a shell:\ntwinrail search CASE"
 
 
