@@ -202,7 +202,7 @@ def _contradiction(loaded: dict[str, Any]) -> Iterator[Event]:
 
 
 def parse_server_metrics(lines: Iterable[str]) -> Iterator[Item]:
-    """server_metrics_export.json: one row per series; the scrape window may miss the start of the load."""
+    """server_metrics_export.json: one row per series, and an event with the part of the load its edges may miss."""
     loaded = jsontext.document(lines)
     metrics = loaded.get("metrics") if isinstance(loaded, dict) else None
     if not isinstance(metrics, dict):
@@ -223,6 +223,28 @@ def parse_server_metrics(lines: Iterable[str]) -> Iterator[Item]:
                 "labels": item.get("labels") if isinstance(item.get("labels"), dict) else {},
                 "stats": {key: value for key, value in stats.items() if finite(value) is not None},
             }
+    yield from _edges(_dict(loaded.get("summary")))
+
+
+def _edges(summary: dict[str, Any]) -> Iterator[Event]:
+    """The first scrape falls up to one interval after the load began: what came before it is not in the deltas."""
+    phase = _dict(_dict(summary.get("phase_time_ranges")).get("profiling"))
+    start, end = finite(phase.get("start_ns")), finite(phase.get("end_ns"))
+    for source in map(_dict, _dict(summary.get("endpoint_info")).values()):
+        interval = finite(source.get("avg_update_interval_ms"))
+        if start is None or end is None or end <= start or interval is None:
+            continue
+        share = interval * 1e6 / (end - start)
+        if share > EDGE_SHARE:
+            line = f"server_window: scrapes every {interval:.0f} ms miss up to {min(share, 1):.0%} of the load at its edges"
+            yield Event("client_warning", detail={"line": line})
+
+
+EDGE_SHARE: Final = 0.01
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def parse_sweep(lines: Iterable[str]) -> Iterator[Item]:
@@ -295,5 +317,6 @@ KIND_SERVER: Final = Kind(
     columns("metric text -\ntype text -\nunit text -\nlabels map -\nstats map -"),
     _sniff_server,
     parse_server_metrics,
+    ("client_warning",),
     long_lines=True,
 )

@@ -118,6 +118,8 @@ def vllm_result(source: dict[str, Any]) -> Result:
     result = _result(source, "vllm_bench", "e2el")
     known = {"date", "backend", "label", "num_prompts", "burstiness", "endpoint_type", "run_number", "tokenizer_id"}
     result.extra = {key: source[key] for key in known if source.get(key) is not None}
+    if "run_number" in source:  # only a sweep writes it, and a sweep does not check that its own server answers
+        result.flags.append("server_not_verified: a stale server on the port would have answered unnoticed")
     # --metadata keys and the swept variables of a sweep stand flat beside the rest, as text or numbers
     result.extra["metadata"] = {
         key: value

@@ -95,9 +95,7 @@ def parse_sweep(lines: Iterable[str]) -> Iterator[Item]:
                 header = cells
             elif cells and len(cells) == len(header):
                 source = {name: _csv_value(cell) for name, cell in zip(header, cells, strict=True) if name}
-                row = vllm_row({key: value for key, value in source.items() if value is not None})
-                row["flags"].append("server_not_verified: a stale server on the port would have answered unnoticed")
-                yield row
+                yield vllm_row({"run_number": None, **{k: v for k, v in source.items() if v is not None}})
             elif cells:
                 yield SKIP
     except csv.Error:

@@ -45,6 +45,8 @@ def parse_tables(lines: Iterable[str]) -> Iterator[Item]:
         cells = _cells(line)
         if not any(cells):
             header = None
+        elif header is None and len(cells) == 1:
+            continue  # the title of a table, or its "None"
         elif header is None or cells[:1] == header[:1]:
             header = cells
         elif len(cells) == len(header):
@@ -60,7 +62,7 @@ def _sniff_guidellm(head: str) -> int:
 def _sniff_tables(head: str) -> int:
     first = next((line for line in head.splitlines() if line and not line.startswith("#")), "")
     server = first.startswith("Endpoint,Type,Metric")
-    return 95 if server or ("throughput_mean," in first and "_std," in first) else 0
+    return 95 if server or ("throughput_mean," in first and "_std" in first) else 0
 
 
 _COLUMNS: Final = columns("values map - header -> cell")

@@ -192,7 +192,7 @@ _NCCL: Final = """
     bus_id        text -
     nodes         int  -    record comm
     local_ranks   int  -
-    enabled       bool -    record gdr
+    enabled       bool -    record gdr; record dmabuf: the GPU offers it, no proof of use
     method        text -
     hca           text -
     parts         int  -    record virtual_device: HCAs fused into one

@@ -146,6 +146,8 @@ def _devices(message: str) -> Row | None:
         hca = match[6] or (match[4] if match[3] == "HCA" else match[5])
         gpu = match[4] if match[3] == "GPU" else None
         return {"record": "gdr", "enabled": match[2].lower() == "enabled", "method": match[1], "hca": hca, "gpu": gpu}
+    if message.startswith("DMA-BUF is available on GPU device"):
+        return {"record": "dmabuf", "enabled": True}
     if match := _VIRTUAL.search(message):
         return {"record": "virtual_device", "net_index": int(match[1][:9]), "hca": match[2],
                 "parts": int(match[4][:9]) if match[4] else None}  # fmt: skip

@@ -15,7 +15,7 @@ from typing import Final
 
 from runners.formats import text
 from runners.formats.base import SKIP, Event, Item, Kind, Row, Skip, Value, columns
-from runners.formats.prometheus_names import ENGINE_COLUMNS, HISTOGRAMS, MAPPED, SCALARS, Scalar
+from runners.formats.prometheus_names import BY_LABEL, ENGINE_COLUMNS, HISTOGRAMS, MAPPED, SCALARS, Scalar
 
 _SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)\s*(?:\{(.*)\})?\s*([^\s{}]+)(?:\s+(-?\d+))?\Z")
 _LABEL = re.compile(r'\s*([a-zA-Z_]\w*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(?:,|\Z)')
@@ -135,26 +135,26 @@ def engine_row(samples: Iterable[Sample], blocks: bool = False) -> Row:
 
 
 def _derived(row: Row, families: dict[str, _Family]) -> None:
-    """What hides in labels: the KV pool of vLLM, acceptance by position, finish reasons."""
+    """What hides in labels: the KV pool of vLLM, acceptance by position, finish reasons, stages."""
     info = families.get("cache_config_info")
     if info and row["kv_total_tokens"] is None:
         labels = info.series[0][0]
         size = text.integer(labels.get("kv_cache_size_tokens", ""))
         blocks, block = text.integer(labels.get("num_gpu_blocks", "")), text.integer(labels.get("block_size", ""))
         row["kv_total_tokens"] = size or (blocks * block if blocks and block else None)
-    row["accepted_per_position"] = _by_label(families.get("spec_decode_num_accepted_tokens_per_pos_total"), "position")
-    row["finished_by_reason"] = _by_label(families.get("request_success_total"), "finished_reason")
-    row["waiting_by_reason"] = _by_label(families.get("num_requests_waiting_by_reason"), "reason")
+    for column, (name, label) in BY_LABEL.items():
+        row[column] = _by_label(families.get(name), label)
 
 
 def _by_label(family: _Family | None, label: str) -> dict[str, Value] | None:
     if family is None:
         return None
-    totals: dict[str, float] = {}
-    for labels, value in family.series:
-        if label in labels and value - value == 0:
-            totals[labels[label]] = totals.get(labels[label], 0) + value
-    return {key: _whole(value, True) for key, value in totals.items()}
+    found: dict[str, Value] = {}
+    for key in dict.fromkeys(labels[label] for labels, _ in family.series if label in labels):
+        value = family.value(Scalar("", (), where=((label, key),)))
+        if value is not None:
+            found[key] = _whole(value, True)
+    return found
 
 
 def parse(lines: Iterable[str]) -> Iterator[Item]:

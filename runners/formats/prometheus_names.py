@@ -44,10 +44,13 @@ SCALARS: Final = (
     _ratio("kv_usage_mamba", "mamba_usage"),
     _count("kv_used_tokens", "kv_used_tokens", "num_used_tokens"),
     _count("kv_evictable_tokens", "kv_evictable_tokens"),
+    _count("kv_available_tokens", "kv_available_tokens"),
     _count("kv_total_tokens", "max_total_num_tokens"),
     _count("preemptions_total", "num_preemptions_total", "num_preemptions"),
     _count("retracted", "num_retracted_reqs"),
     _count("retractions_total", "num_retracted_requests_total"),
+    _count("retracted_input_tokens_total", "num_retracted_input_tokens_total"),
+    _count("retracted_output_tokens_total", "num_retracted_output_tokens_total"),
     _count("prompt_tokens_total", "prompt_tokens_total"),
     _count("generation_tokens_total", "generation_tokens_total"),
     _count("prefix_queries_total", "prefix_cache_queries_total", "prefix_cache_queries",
@@ -72,6 +75,10 @@ SCALARS: Final = (
     _count("corrupted_total", "corrupted_requests_total", "corrupted_requests"),
     _count("admission_rejections_total", "admission_rejections_total"),
     Scalar("avg_queue_seconds", ("avg_request_queue_latency",), how="max"),
+    Scalar("forward_seconds_total", ("forward_execution_seconds_total", "gpu_execution_seconds_total")),
+    Scalar("scheduler_idle_seconds_total", ("scheduler_idle_seconds_total",)),
+    Scalar("flops_per_gpu_total", ("estimated_flops_per_gpu_total",), how="max"),
+    Scalar("graph_in_use", ("is_cuda_graph",), how="max", whole=True),
 )  # fmt: skip
 
 # column stem -> histogram names; `_sum` (seconds or tokens) and `_count` follow
@@ -85,16 +92,26 @@ HISTOGRAMS: Final[dict[str, tuple[str, ...]]] = {
     "decode_seconds": ("request_decode_time_seconds",),
     "inference_seconds": ("request_inference_time_seconds",),
     "iteration_tokens": ("iteration_tokens_total",),
+    "request_preemptions": ("request_num_preemptions",),
+}
+
+# column -> (name, label): the values that hide behind a label
+BY_LABEL: Final = {
+    "accepted_per_position": ("spec_decode_num_accepted_tokens_per_pos_total", "position"),
+    "finished_by_reason": ("request_success_total", "finished_reason"),
+    "waiting_by_reason": ("num_requests_waiting_by_reason", "reason"),
+    "prompt_tokens_by_source": ("prompt_tokens_by_source_total", "source"),
+    "stage_seconds_sum": ("per_stage_req_latency_seconds_sum", "stage"),
+    "stage_seconds_count": ("per_stage_req_latency_seconds_count", "stage"),
+    "scheduler_seconds_by_stage": ("scheduler_stage_seconds_total", "category"),
+    "graph_passes_by_mode": ("cuda_graph_passes_total", "mode"),
+    "http_responses_by_status": ("http_responses_total", "status_code"),
 }
 
 MAPPED: Final = frozenset(
     [name for scalar in SCALARS for name in scalar.names]
     + [f"{name}_{part}" for names in HISTOGRAMS.values() for name in names for part in ("sum", "count")]
-    + [
-        "cache_config_info",
-        "spec_decode_num_accepted_tokens_per_pos_total",
-        "num_requests_waiting_by_reason",
-    ]
+    + ["cache_config_info", *(name for name, _ in BY_LABEL.values())]
 )
 
 _NOTES: Final = {
@@ -132,6 +149,12 @@ ENGINE_COLUMNS: Final = "\n".join(
         "accepted_per_position map tokens position -> accepted draft tokens",
         "finished_by_reason map -",
         "waiting_by_reason map -",
+        "prompt_tokens_by_source map tokens computed here, from this cache, from elsewhere",
+        "stage_seconds_sum map s stage of a request -> seconds over all requests; cumulative",
+        "stage_seconds_count map - stage of a request -> requests; cumulative",
+        "scheduler_seconds_by_stage map s cumulative",
+        "graph_passes_by_mode map - cumulative",
+        "http_responses_by_status map - cumulative",
         "prefix_unit text - blocks (vLLM 0.8) or tokens",
         "unmapped list - engine metrics without a column here",
     ]

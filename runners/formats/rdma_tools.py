@@ -42,6 +42,8 @@ def parse_link(lines: Iterable[str]) -> Iterator[Item]:
 
 _PAIR = re.compile(r"\s*([\w(][\w.() -]*?)(?:\[ *(\d+)\])?:\s+(\S.*)\Z")
 _MTU = re.compile(r"(\d+) \(\d+\)")
+# -v lists capabilities as bare words below a caption; a key of the port without its value is a damaged line.
+_WORDS = re.compile(r"\s+(?!(?:state|phys_state|max_mtu|active_mtu|link_layer|port|GID)\b)[A-Za-z][\w .,/()-]*:?\Z")
 
 
 def parse_devinfo(lines: Iterable[str]) -> Iterator[Item]:
@@ -58,7 +60,8 @@ def parse_devinfo(lines: Iterable[str]) -> Iterator[Item]:
             continue
         match = _PAIR.match(line[:1024])
         if match is None:
-            yield SKIP
+            if not _WORDS.match(line[:1024]):
+                yield SKIP
             continue
         key, value = match[1].strip(), match[3].strip()
         if key == "port" and text.integer(value) is not None:

@@ -200,7 +200,8 @@ def sniff_pidstat(head: str) -> int:
 
 def sniff_sar(head: str) -> int:
     """IFACE, or sar's own order of CPU columns, or any other block under the Linux line."""
-    score = _sniff(head, r"(?:IFACE|CPU|DEV|NODE|INTR|proc/s|pswpin/s|pgpgin/s|tps|kbmemfree|runq-sz)\s*")
+    # --human moves the item to the end of the line: recognised, to be refused with the reason
+    score = _sniff(head, r"(?:IFACE|rxpck/s|%usr|CPU|DEV|NODE|INTR|proc/s|pswpin/s|pgpgin/s|tps|kbmemfree|runq-sz)\s*")
     return min(score, 90)
 
 
