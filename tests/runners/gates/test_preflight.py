@@ -149,6 +149,12 @@ def test_who_holds_gpu_memory_is_named_and_not_counted_when_it_is_our_server() -
     assert verdict("gpu_holders", scope(text, job=800)).status == "pass"
 
 
+def test_gpus_in_use_are_as_they_should_be_while_our_own_server_is_up() -> None:
+    busy = changed("97887 MiB, 0 MiB, 0 %", "97887 MiB, 90000 MiB, 100 %")
+    assert verdict("gpu", scope(busy)).status == "warn"
+    assert verdict("gpu", scope(busy, job=800)).status == "pass"
+
+
 def test_containers_of_ours_without_a_job_are_left_over_and_others_are_asked_about() -> None:
     boxes = (
         "#block\tcontainers\naaa|twinrail-x.r0|lab:1|Up 2 hours\nbbb|db|postgres:16|Up 3 days\n#end\n"
