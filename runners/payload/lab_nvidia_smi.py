@@ -18,6 +18,7 @@ from typing import Any, Dict, List
 COUNT = 8
 LIMIT_W = 600.0
 REASONS = {"gpu_idle": 0x1, "sw_power_cap": 0x4, "hw_slowdown": 0x8, "sw_thermal_slowdown": 0x20}
+HELD_BACK = ("sw_power_cap", "sw_thermal_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown")
 BUS = ("16", "27", "38", "5A", "98", "A8", "B8", "D8")
 
 
@@ -74,7 +75,7 @@ def gpus() -> List[Dict[str, Any]]:
                 "clocks_event_reasons.active": ("0x%016X" % REASONS.get(str(reason), 0), ""),
                 **{
                     "clocks_event_reasons_counters." + name: (int(now * 1e6) % 10**15 if reason == name else 0, "us")
-                    for name in ("sw_power_cap", "sw_thermal_slowdown", "hw_thermal_slowdown")
+                    for name in HELD_BACK
                 },
                 "ecc.errors.uncorrected.volatile.total": (0, ""),
                 "ecc.errors.corrected.volatile.total": (0, ""),
