@@ -30,7 +30,7 @@ WITH said AS (
                        'graphs', 'warmup', 'warmup', 'warmup']) AS stage,
                unnest([1, 1, 2, 2, 2, 3, 4, 4, 4, 5, 5, 5, 5, 5, 5, 6, 6, 6, 7, 7, 7]) AS ordinal,
                unnest(['end', 'end', 'begin', 'end', 'end', 'nccl', 'begin', 'end', 'end', 'begin', 'begin',
-                       'begin', 'end', 'end', 'end', 'begin', 'end', 'end', 'begin', 'begin', 'end']) AS edge
+                       'end', 'end', 'end', 'end', 'begin', 'end', 'end', 'begin', 'begin', 'end']) AS edge
     ) m USING (raw)
 ), processes AS (
     SELECT j.life_id, j.node, j.rank AS node_rank, NULL::BIGINT AS rank, 'process' AS stage, 1 AS ordinal,

@@ -74,7 +74,8 @@ def test_a_node_that_says_little_is_unknown_and_never_a_pass_of_what_was_not_rea
             assert found.status in ("pass", "warn", "unknown", "not_applicable", "fail")
             assert found.detail
     if not text:
-        judged = [v for c in CHECKS if not c.across for v in c.judge(scope(text, BOXED))]
+        of_nodes = [c for c in CHECKS if not c.across and c.name != "secrets"]  # that one reads our own flags
+        judged = [v for c in of_nodes for v in c.judge(scope(text, BOXED))]
         assert {v.status for v in judged} <= {"unknown", "not_applicable"}
 
 
