@@ -45,6 +45,14 @@ def up(lab: Path) -> int:
     return subprocess.run(["bash", str(script), "up", str(lab)], env=env, check=False).returncode
 
 
+def hand_over(lab: Path) -> None:
+    """Whoever ran this by sudo is who goes to the nodes: the key, its neighbours and `work` are theirs."""
+    uid, gid = (int(os.environ.get(name, "0")) for name in ("SUDO_UID", "SUDO_GID"))
+    for name in ("id_ed25519", "id_ed25519.pub", "known_hosts", "ssh_config", "work", "work/twinrail.toml"):
+        if uid and (lab / name).exists():
+            os.chown(lab / name, uid, gid)
+
+
 def main(argv: list[str]) -> int:
     """Bring it up, write the file and print its path."""
     lab = Path(argv[0]).resolve()
@@ -54,6 +62,7 @@ def main(argv: list[str]) -> int:
     work.mkdir(exist_ok=True)
     path = work / "twinrail.toml"
     path.write_text(inventory_text(lab, tuple(argv[1:])), encoding="utf-8")
+    hand_over(lab)
     sys.stdout.write(f"{path}\n")
     return 0
 
