@@ -15,10 +15,11 @@ import pytest
 
 from runners import owner_process
 from runners.lab.control import start, stop
-from runners.session import Session, attached
+from runners.session import Session, attached, foreground
 from runners.spec import Inventory, load_inventory
 from store.errors import StoreError
 from tests.faults.watching import end_owner
+from tests.runners.sim_helper import Farm
 
 TWINRAIL = str(Path(sys.executable).with_name("twinrail"))
 pytestmark = [pytest.mark.xdist_group("demo"), pytest.mark.timeout(240)]
@@ -138,6 +139,30 @@ async def test_ctrl_c_ends_a_watch_with_its_document(inventory: Inventory, sessi
     assert document["gpus"]
     jobs = json.loads((await asyncio.to_thread(verb, inventory, "jobs", "--json")).stdout)["jobs"]
     assert {j["state"] for j in jobs} == {"exited"}
+
+
+async def test_somebody_elses_server_is_looked_at_and_asked_for_no_token(tmp_path: Path) -> None:
+    farm = Farm(tmp_path)
+    sim = farm().ready()
+    path = tmp_path / "twinrail.toml"
+    path.write_text(
+        f'[[nodes]]\nname = "here"\nhost = "local"\nroot = "{tmp_path}/node"\npython = "{sys.executable}"\n'
+        f'devices = {{ vendor = "none", count = 0 }}\nenv = {{ TWINRAIL_LOCK_ROOT = "{tmp_path}/lock" }}\n'
+        f'[deployments.other]\nengine = "external"\nurl = "{sim.url}"\nnodes = ["here"]\n',
+        encoding="utf-8",
+    )
+    try:
+        async with foreground(load_inventory(path)) as session:
+            run_id = (await session.order("start_watch", deployment="other"))["run_id"]
+            await until(session, f"select 1 from engine_samples where run_id = '{run_id}' limit 1")
+            await session.order("stop_run", run_id=run_id)
+            await until(session, f"from runs where run_id = '{run_id}' and state = 'done'")
+            lives = (await session.sql("select deployment, state, external, outcome from lives")).rows
+        assert lives == [("other", "gone", True, "OK")]
+        assert sim.metric("vllm:generation_tokens_total") == 0
+        assert sim.process.poll() is None
+    finally:
+        farm.close()
 
 
 def test_nothing_to_watch_is_bad_usage_and_a_dead_node_is_said(tmp_path: Path) -> None:
