@@ -236,8 +236,10 @@ def _edges(summary: dict[str, Any]) -> Iterator[Event]:
             continue
         share = interval * 1e6 / (end - start)
         if share > EDGE_SHARE:
-            line = f"server_window: scrapes every {interval:.0f} ms miss up to {min(share, 1):.0%} of the load at its edges"
-            yield Event("client_warning", detail={"line": line})
+            missed = f"up to {min(share, 1):.0%} of the load at its edges"
+            yield Event(
+                "client_warning", detail={"line": f"server_window: scrapes every {interval:.0f} ms miss {missed}"}
+            )
 
 
 EDGE_SHARE: Final = 0.01

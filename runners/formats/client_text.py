@@ -87,19 +87,24 @@ def parse_table(lines: Iterable[str]) -> Iterator[Item]:
 
 def parse_sweep(lines: Iterable[str]) -> Iterator[Item]:
     """summary.csv of `vllm bench sweep`: one row per run. The sweep does not check that its own server answered."""
-    reader = csv.reader(text.cleaned(lines))
     header: list[str] | None = None
+    for line in text.cleaned(lines):
+        cells = _csv_cells(line)
+        if header is None:
+            header = cells
+        elif cells and len(cells) == len(header):
+            source = {name: _csv_value(cell) for name, cell in zip(header, cells, strict=True) if name}
+            yield vllm_row({"run_number": None, **{key: value for key, value in source.items() if value is not None}})
+        elif line:
+            yield SKIP
+
+
+def _csv_cells(line: str) -> list[str]:
+    """Cells of one line: read alone, since a quote that a cut left open would swallow the lines after it."""
     try:
-        for cells in reader:
-            if header is None:
-                header = cells
-            elif cells and len(cells) == len(header):
-                source = {name: _csv_value(cell) for name, cell in zip(header, cells, strict=True) if name}
-                yield vllm_row({"run_number": None, **{k: v for k, v in source.items() if v is not None}})
-            elif cells:
-                yield SKIP
+        return next(csv.reader([line]), [])
     except csv.Error:
-        yield SKIP
+        return []
 
 
 def _csv_value(cell: str) -> Any:
