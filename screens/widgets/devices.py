@@ -35,16 +35,16 @@ def with_processes(gpus: Sequence[Row], processes: Sequence[Row]) -> list[Row]:
 
 
 def holder(gpu: Row) -> Span:
-    """Who holds the GPU's memory: the largest process, how much, and how many more; a stranger's is marked."""
+    """Who holds the GPU's memory: the largest process, or one that is not ours; how much, and how many more."""
     held = gpu.get("processes") or []
     if not held:
         return "", ""
-    p = held[0]
+    strangers = [q for q in held if q["ours"] is False]
+    p = (strangers or held)[0]
     gib = "" if p["mem_used_bytes"] is None else f" {p['mem_used_bytes'] / 2**30:.1f} GiB"
     more = f" +{len(held) - 1}" if len(held) > 1 else ""
-    strange = any(q["ours"] is False for q in held)
     name = clean(p["name"] or NONE, 200).rsplit("/", 1)[-1][:24]
-    return f"{'▲ not ours: ' if strange else ''}{p['pid']} {name}{gib}{more}", "warn" if strange else "dim"
+    return f"{'▲ not ours: ' if strangers else ''}{p['pid']} {name}{gib}{more}", "warn" if strangers else "dim"
 
 
 def node_names(data: Sequence[Row]) -> list[str]:
