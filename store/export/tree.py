@@ -91,7 +91,8 @@ def manifest_text(manifest: dict[str, Any]) -> str:
     lines += [f"run.{k} = {v}" for k, v in run.items() if v is not None and k != "spec"]
     for v in manifest["variables"]:
         where = f" [{v['node']}]" if v["node"] else ""
-        lines.append(f"{v['name']}{where} = {v['value']} ({v['source']})")
+        value = str(v["value"] or "").replace("\n", "\n    ")  # a table of nvidia-smi keeps its lines, indented
+        lines.append(f"{v['name']}{where} = {value} ({v['source']})")
     for c in manifest["clock_offsets"]:
         lines.append(
             f"clock.offset_ms [{c['node']}] = {c['offset_ns'] / 1e6:.3f} ± {c['error_ns'] / 1e6:.3f} (measured)"
