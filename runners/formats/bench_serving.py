@@ -179,12 +179,17 @@ def _objects(lines: Iterable[str]) -> Iterator[tuple[Any, bool]]:
     if value is not None:
         yield value, "Infinity" not in whole_text and "NaN" not in whole_text
         return
-    if whole_text.lstrip().startswith(("[", "{\n", "{\r")):
+    found = [line.strip(" \t,[]") for line in whole_text.splitlines()]  # also a list with one object a line
+    if whole_text.lstrip().startswith(("[", "{\n", "{\r")) and not any(map(_is_result, found)):
         yield jsontext.salvage(whole_text), True
         return
-    for line in whole_text.splitlines():
-        if line.strip():
-            yield jsontext.loads(line), "Infinity" not in line and "NaN" not in line
+    for line in filter(None, found):
+        yield jsontext.loads(line), "Infinity" not in line and "NaN" not in line
+
+
+def _is_result(line: str) -> bool:
+    """A whole result on one line: a damaged first line must not make JSON Lines a broken document."""
+    return line.startswith("{") and '"duration"' in line and isinstance(jsontext.loads(line), dict)
 
 
 def parse_vllm(lines: Iterable[str]) -> Iterator[Item]:

@@ -23,7 +23,7 @@ def parse_guidellm(lines: Iterable[str]) -> Iterator[Item]:
     seen = 0
     for line in text.cleaned(lines):
         cells = _cells(line)
-        if not cells:
+        if not line:
             continue
         seen += 1
         if seen == 1:
@@ -43,7 +43,7 @@ def parse_tables(lines: Iterable[str]) -> Iterator[Item]:
         if line.startswith("#"):
             continue
         cells = _cells(line)
-        if not any(cells):
+        if not line.strip(" ,"):
             header = None
         elif header is None and len(cells) == 1:
             continue  # the title of a table, or its "None"

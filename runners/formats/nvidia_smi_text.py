@@ -34,6 +34,9 @@ def parse_list(lines: Iterable[str]) -> Iterator[Item]:
 _LINK = re.compile(r"\s+Link (\d+): (.+)\Z")
 
 
+_SECTION = re.compile(r"#{20,}\Z")
+
+
 def parse_nvlink(lines: Iterable[str]) -> Iterator[Item]:
     """nvidia-smi nvlink -s: one row per link; a GPU without links gives an event with the reason."""
     gpu: Row = {}
@@ -49,7 +52,7 @@ def parse_nvlink(lines: Iterable[str]) -> Iterator[Item]:
                    "state": "active" if active else match[2].strip("<>")}  # fmt: skip
         elif gpu and re.search(r"[Nn]v[Ll]ink", line):
             yield Event("nvlink_unavailable", detail={"index": gpu["index"], "line": text.shown(line.strip())})
-        elif line.startswith("###"):
+        elif _SECTION.match(line):  # a collection of captures goes on with another tool
             return
         else:
             yield SKIP

@@ -15,6 +15,7 @@ from runners.formats import jsontext, text
 from runners.formats.base import SKIP, Item, Kind, Row, columns
 
 _HEAD = re.compile(r"(?:link |\d+/\d+: )([\w.-]{1,64})/(\d{1,9}):?(?:\s+(\S.*))?\Z")
+_JSON = re.compile(r'\s*(?:\[\s*(?:[{\]]|\Z)|\{\s*(?:"|\Z))')
 _CELL = re.compile(r"\w{1,64} \d{1,19}\Z", re.ASCII)
 _WORDS: Final = frozenset({"type", "pid", "comm", "lqpn", "cntn", "qp-type"})
 _IDENTITY: Final = frozenset({"ifindex", "ifname", "port"})
@@ -43,7 +44,7 @@ def parse(lines: Iterable[str]) -> Iterator[Item]:
     source = text.cleaned(lines)
     for line in source:
         if line.strip():
-            yield from _json([line, *source]) if line.lstrip()[0] in "[{" else _plain(chain([line], source))
+            yield from _json([line, *source]) if _JSON.match(line) else _plain(chain([line], source))
             return
 
 

@@ -72,7 +72,10 @@ class Tables:
         if line.startswith("Average:") or line.startswith("Summary:"):
             return None
         if line.startswith("#"):
-            self.names = ["Time", *line.lstrip("# ").split()[1:]]
+            words = line.lstrip("# ").split()
+            if words[:1] != ["Time"] or not _is_header(words[1:]):
+                return SKIP
+            self.names = words
             return None
         match = _TIME.match(line)
         epoch = _EPOCH.match(line) if match is None and self.names[:1] == ["Time"] else None
@@ -124,7 +127,7 @@ class Tables:
 
 def _is_header(words: list[str]) -> bool:
     """A header has no number in it but names with %, /s or known items."""
-    named = (
+    named = bool(words) and (
         words[0] in _ITEMS or words[0] in _PIDSTAT or any(word.startswith("%") or word.endswith("/s") for word in words)
     )
     return named and not any(text.number(word) is not None for word in words[1:])

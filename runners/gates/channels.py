@@ -31,6 +31,7 @@ def judge_channels(
         return fails, unknowns
     _transports(crossing, found, fails, unknowns)
     _directions(crossing, found, bool(rings) or not pairs, expected_nodes, unknowns)
+    _silent(rings, crossing, found, unknowns)
     _pair_directions(pairs, crossing, found, unknowns)
     _rails(crossing, found, expected_rails, fails, unknowns)
     return fails, unknowns
@@ -134,6 +135,18 @@ def _single_ends(crossing: Sequence[Channel], found: Evidence, nodes: Sequence[s
     first = alone[0]
     other = "receive" if first.direction == "send" else "send"
     return [f"{len(alone)} channels show one end only, e.g. {first.text} on {first.node} without its [{other}] line"]
+
+
+def _silent(rings: Sequence[Communicator], crossing: Sequence[Channel], found: Evidence, unknowns: list[str]) -> None:
+    """Engines create several communicators: channels of a smaller one prove nothing for the one of all ranks."""
+    size = max((item.nranks for item in rings), default=0)
+    keys = {item.key for item in rings if item.nranks == size}
+    for item in crossing:
+        fitting = _candidates(item, found)
+        if not fitting or any(held.key in keys and _over(held, item) for held in fitting):
+            return
+    if keys:
+        unknowns.append(f"no channel between nodes belongs to a communicator of {size} ranks")
 
 
 def _pair_directions(
