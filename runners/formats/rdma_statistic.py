@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from runners.formats import jsontext, text
@@ -42,10 +42,11 @@ def _put(row: Row, key: str, value: str) -> bool:
 def parse(lines: Iterable[str]) -> Iterator[Item]:
     """One row per port or counter: `counters`, and for a bound counter what it is bound to."""
     source = text.cleaned(lines)
-    for line in source:
-        if line.strip():
-            yield from _json([line, *source]) if _JSON.match(line) else _plain(chain([line], source))
-            return
+    first = list(islice(filter(str.strip, source), 2))
+    document = (
+        bool(first) and _JSON.match(first[0]) is not None and not any(_HEAD.match(line.strip()) for line in first)
+    )
+    yield from (_json if document else _plain)(chain(first, source)) if first else ()
 
 
 def _plain(lines: Iterable[str]) -> Iterator[Item]:
