@@ -67,8 +67,8 @@ class Rollups:
     def _first(self) -> int:
         """Where to begin: behind what an earlier owner rolled up, at the start of the run when nothing was."""
         mine = f"where run_id = {literal(self.run_id)}"
-        rolled = "from (select node, max(wall_ns) as until_ns from gpu_rollups " + mine + " and step_s = 60 group by node)"
-        ((since,),) = self.services.store.query(f"select min(until_ns) {rolled}").rows
+        each = f"select node, max(wall_ns) as until_ns from gpu_rollups {mine} and step_s = 60 group by node"
+        ((since,),) = self.services.store.query(f"select min(until_ns) from ({each})").rows
         if since is None:
             ((since,),) = self.services.store.query(f"select min(wall_ns) from host_samples {mine}").rows
         return int(since) if since is not None else _START

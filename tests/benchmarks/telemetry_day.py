@@ -119,7 +119,8 @@ def second_of(node: int, s: int) -> Iterator[Record]:
         if s % 10 == 0:
             yield GpuProcess(**at, pid=1000 + g, gpu_uuid=uuid, name="VLLM::Worker", mem_used_bytes=88 << 30, ours=True)
     moved = (90000 + s) * 11 * 10**9
-    counters: dict[str, Any] = {"tx_bytes": moved, "rx_bytes": moved, "tx_packets": moved // 4096, "rx_packets": moved // 4096}
+    packets = moved // 4096
+    counters: dict[str, Any] = {"tx_bytes": moved, "rx_bytes": moved, "tx_packets": packets, "rx_packets": packets}
     for device in ("mlx5_0", "mlx5_3"):
         kind: dict[str, Any] = {"source": "sysfs", "port": 1, "door": "rdma", "state": "ACTIVE", "rate_gbps": 400.0}
         yield RailSample(**at, device=device, **kind, **counters, errors_total=0, drops_total=0, retransmits_total=3)
