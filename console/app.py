@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 import termios
+import threading
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -67,6 +68,7 @@ SCREENS: tuple[type[ConsoleScreen], ...] = (
 )
 PLACES = tuple(Place(s.KEY, s.PLACE, s.ABOUT) for s in SCREENS)
 TERMINAL_CHECK_S = 2.0
+LAST_WORDS_S = 10.0  # for an orderly end once the terminal is gone
 WATCHING_S = 20.0  # a screen that asks nothing for long is watched all the same: the owner stays for it
 
 
@@ -125,14 +127,8 @@ class TwinrailApp(App[int]):
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, partial(self.exit, 128 + number, 128 + number))
-        self.set_interval(TERMINAL_CHECK_S, self._check_terminal)
-
-    def _check_terminal(self) -> None:
-        """End when the terminal is gone and no HUP came (it was not the controlling one): reading it would spin."""
-        try:
-            termios.tcgetattr(0)
-        except termios.error:
-            self.exit(128 + signal.SIGHUP, 128 + signal.SIGHUP)
+        leave = partial(loop.call_soon_threadsafe, self.exit, 128 + signal.SIGHUP, 128 + signal.SIGHUP)
+        threading.Thread(target=_watch_terminal, args=(leave,), name="terminal", daemon=True).start()
 
     def on_go(self, message: Go) -> None:
         if message.run_id is not None and message.run_id != self.view.run_id:
@@ -212,6 +208,22 @@ class TwinrailApp(App[int]):
         if not self.session.owner.alive:
             yield Command("owner: start a new one", "it carries on where the last one stopped", self.action_new_owner)
         yield Command("leave", "the run goes on", self.action_leave)
+
+
+def _watch_terminal(leave: Callable[[], object]) -> None:
+    """End the app when its terminal is gone and no HUP came (it was not the controlling one): reading it would spin.
+
+    A thread of its own: an app that hangs in a write to that terminal cannot end itself, and is ended after a while.
+    """
+    while True:
+        time.sleep(TERMINAL_CHECK_S)
+        try:
+            termios.tcgetattr(0)
+        except termios.error:
+            with contextlib.suppress(RuntimeError):  # its loop has ended
+                leave()
+            time.sleep(LAST_WORDS_S)
+            os._exit(128 + signal.SIGHUP)
 
 
 def run(session: Session, now: Callable[[], int] = time.time_ns) -> int:
