@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -18,7 +19,7 @@ from screens.widgets.bars import Bar, Ends
 from screens.widgets.chart import Chart
 from screens.widgets.panel import Panel
 from screens.widgets.text import Span, clean, width_of
-from store.errors import StoreError
+from store.errors import OwnerGone, StoreError
 
 
 class Go(Message):
@@ -140,7 +141,8 @@ class ConsoleScreen(Screen[None]):
         """One tick: ask, then show. Trouble goes to the notice line; the last snapshot stays on screen."""
         try:
             await self.feed.tick()
-            self.pauses = await self.feed.rows("runs_paused", tables=("orders", "runs"))
+            with contextlib.suppress(OwnerGone):  # the notice tells; what a screen needs an owner for, it says itself
+                self.pauses = await self.feed.rows("runs_paused", tables=("orders", "runs"))
             snapshot = await self.fetch()
         except StoreError as e:
             self.trouble = clean(e, 300)

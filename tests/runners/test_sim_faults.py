@@ -156,7 +156,7 @@ async def test_a_host_bound_engine_fills_a_core_while_the_gpus_wait(start: Farm,
     share = (cpu_s(scheduler) - idle) / (time.monotonic() - begin)
     assert share > 0.1  # a whole core, where the machine has one to give
     assert itl(await loading) > 2 * quick
-    assert max(utils) - min(u for u in utils if u) > 30
+    assert max(utils) > 1.5 * min(u for u in utils if u)  # a saw, blunter where other load holds the engine up
     bound.process.terminate()
     bound.wait()
     for _ in range(100):  # it ends with the engine

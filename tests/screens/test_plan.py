@@ -91,8 +91,9 @@ async def test_what_is_varied_is_ordered_as_a_case_of_its_own_and_shown_before(o
         screen.query_one("#form", Table).select("repeats")
         await pilot.press("right")
         await settled(pilot, screen)
-        steps = screen.query_one("#plan-steps", TextPanel).plain()
-        assert "D2@isl=2048,requests=40-C8  repeat 2" in steps
+        panel = screen.query_one("#plan-steps", TextPanel)
+        await until(pilot, lambda: "D2@isl=2048,requests=40-C8   repeat 2" in panel.plain())
+        steps = panel.plain()
         assert "D2-C" not in steps, "the named case is not what is measured"
         await start(pilot, "longer prompts", "prefill bound", "TTFT doubles")
         await until(pilot, lambda: isinstance(app.screen, LiveScreen))
@@ -211,10 +212,10 @@ async def test_without_an_owner_the_plan_is_shown_and_only_its_start_refused(ope
         await pilot.pause()
         session.die()
         screen = await opened(pilot, "D2")
-        assert "ready: s starts it" in said(screen)
+        await until(pilot, lambda: "ready: s starts it" in said(screen))
         await start(pilot)
         await until(pilot, lambda: screen.refusal is not None)
-        assert "not started: the owner does not answer" in said(screen)
+        await until(pilot, lambda: "not started: the owner does not answer" in said(screen))
         await pilot.press("O")
         await settled(pilot, screen)
         assert app.session.owner.alive
