@@ -6,6 +6,7 @@ tests/lab/telemetry.py holds the whole campaign, which is run by hand.
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,8 @@ def bare_path(lab: Lab, name: str) -> str:
 
 async def test_faults_are_told_once_and_a_cut_link_loses_nothing(lab: Lab, tmp_path: Path) -> None:
     bare = {name: bare_path(lab, name) for name in BOTH}
-    async with watching(lab, tmp_path, path=bare) as watch:
+    name = f"watch-{time.time_ns()}"  # a second try finds no job of the first
+    async with watching(lab, tmp_path, name, path=bare) as watch:
         assert (
             await watch.until(lambda f: watch.samples("rail_samples") >= 8 and watch.samples("gpu_samples") > 8, 90)
             == []
