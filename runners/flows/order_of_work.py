@@ -1,9 +1,9 @@
-"""From cases and repeats to an ordered list of attempts: the journal that `resume` walks."""
+"""What names of plans, cases and searches stand for, and the row of one planned attempt."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from pydantic import ValidationError
 
@@ -53,25 +53,6 @@ def max_repeats_of(inventory: Inventory, names: Iterable[str], repeats: int) -> 
     if plan is None or repeats < 2:
         return None
     return max(repeats, plan.max_repeats or 2 * repeats)
-
-
-def attempts_of(run_id: str, cases: Sequence[Case], repeats: int, order: str) -> list[Attempt]:
-    """Planned attempts. Interleaved: every case once, then again; blocked: all repeats of a case together.
-
-    Each attempt has its own seed (drawn from the case's seed when it has one), so that no prompt comes twice and a
-    repeat cannot be answered from the prefix cache.
-    """
-    pairs = (
-        [(c, r) for r in range(1, repeats + 1) for c in cases]
-        if order == "interleaved"
-        else [(c, r) for c in cases for r in range(1, repeats + 1)]
-    )
-    out = []
-    for n, (case, repeat) in enumerate(pairs, 1):
-        out.append(
-            attempt_of(run_id, n, case, repeat, f"{run_id}/{n}" if case.seed is None else f"{case.seed}/{repeat}")
-        )
-    return out
 
 
 def attempt_of(run_id: str, ordinal: int, case: Case, repeat: int, seed: str) -> Attempt:

@@ -1,4 +1,5 @@
-"""What a start means: the legs of a plan, of cases or of a sweep, and the attempts in the order of work."""
+"""What a start means: the legs of a plan, of cases or of a sweep, and their attempts in the order of work: the journal
+that `resume` walks."""
 
 from __future__ import annotations
 

@@ -2,8 +2,10 @@
 
 import pytest
 
-from runners.flows.order_of_work import attempts_of, cases_of, search_of
+from runners.flows.order_of_work import cases_of, search_of
+from runners.flows.work import Leg, Work
 from runners.spec import ConfigError, parse_inventory
+from store.records import Attempt
 
 INVENTORY = parse_inventory(
     """
@@ -30,9 +32,13 @@ order = "blocked"
 )
 
 
-def _labels(names: list[str], repeats: int, order: str) -> list[str]:
+def _attempts(names: list[str], repeats: int, order: str, run_id: str = "r") -> list[Attempt]:
     cases, *_ = cases_of(INVENTORY, names)
-    return [f"{a.case_name}/{a.repeat}" for a in attempts_of("r", cases, repeats, order)]
+    return Work(tuple(Leg(c, c.label) for c in cases), None, repeats, order).attempts(run_id)
+
+
+def _labels(names: list[str], repeats: int, order: str) -> list[str]:
+    return [f"{a.case_name}/{a.repeat}" for a in _attempts(names, repeats, order)]
 
 
 def test_interleaved_runs_every_case_before_a_second_repeat() -> None:
@@ -73,10 +79,9 @@ def test_a_client_that_cannot_do_it_is_refused_and_never_replaced_in_silence(key
 
 
 def test_no_two_attempts_share_a_seed_and_a_seeded_case_is_repeatable() -> None:
-    cases, *_ = cases_of(INVENTORY, ["A", "B-C2"])
-    one = attempts_of("run1", cases, 3, "interleaved")
+    one = _attempts(["A", "B-C2"], 3, "interleaved", "run1")
     assert len({a.seed for a in one}) == len(one)
-    two = attempts_of("run2", cases, 3, "interleaved")
+    two = _attempts(["A", "B-C2"], 3, "interleaved", "run2")
     seeded = [(a.seed, b.seed) for a, b in zip(one, two, strict=True) if a.case_name.startswith("B")]
     assert all(a == b for a, b in seeded)
     assert all(a.seed != b.seed for a, b in zip(one, two, strict=True) if a.case_name.startswith("A"))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from runners.flows.order_of_work import attempts_of, max_repeats_of
+from runners.flows.order_of_work import max_repeats_of
 from runners.flows.steadiness import more_repeats
+from runners.flows.work import Leg, Work
 from runners.spec import Case, parse_inventory
 from store.records import Attempt
 
@@ -17,7 +18,7 @@ def spread(case: Case, pct: float | None) -> dict[str, Any]:
 
 
 def planned() -> list[Attempt]:
-    return attempts_of("r", [A, B], 3, "interleaved")
+    return Work((Leg(A, A.label), Leg(B, B.label)), None, 3, "interleaved").attempts("r")
 
 
 def test_a_case_above_the_bar_is_measured_once_more_and_a_calm_one_is_not() -> None:
