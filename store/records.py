@@ -70,6 +70,10 @@ class Life(Record):
     detail: str | None = None
 
 
+BREACHES = frozenset({"TTFT_SLO_EXCEEDED", "TPOT_SLO_EXCEEDED", "SLO_EXCEEDED"})
+SERVED = BREACHES | {"OK"}  # outcomes of an attempt that was carried through; a breach of the SLO is still a success
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt(Record):
     """One repeat of one case in a server life. `state`: planned | running | done | void (cut by us, to be repeated)."""

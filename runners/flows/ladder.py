@@ -13,8 +13,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from runners.flows.outcome import BREACHES, SERVED, Reason, decide
+from runners.flows.outcome import Reason, decide
 from store.analysis.statistics import BAR, pooled_cv, spread_of
+from store.records import BREACHES, SERVED
 
 # These say nothing about a concurrency, and the next point would meet the same wall: the search ends with them.
 WALLS = frozenset({"NODE_LOST", "CANCELLED", "START_FAILED", "GATE_FAILED"})

@@ -24,8 +24,6 @@ PRECEDENCE = (
     "MAX_CONCURRENCY_REACHED",
     "OK",
 )
-BREACHES = frozenset({"TTFT_SLO_EXCEEDED", "TPOT_SLO_EXCEEDED", "SLO_EXCEEDED"})
-SERVED = BREACHES | {"OK"}  # the attempt was carried through; a breach of the SLO is still a success
 WAITING = " [waiting] "  # in a run's detail: what stands behind it holds the run up, and goes when that is over
 # After one of these the server is wounded: the next attempt needs another life.
 DIRTY = frozenset({"OOM", "ENGINE_CRASH", "NODE_LOST", "START_FAILED", "GATE_FAILED"})

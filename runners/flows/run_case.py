@@ -20,7 +20,7 @@ from runners.flows import check, gate, manifest
 from runners.flows.attempt import AttemptFlow
 from runners.flows.collect import collect
 from runners.flows.life import LifeFailedError, LifeHandle, Lives
-from runners.flows.outcome import DIRTY, SERVED, WAITING, Reason
+from runners.flows.outcome import DIRTY, WAITING, Reason
 from runners.flows.services import Services
 from runners.flows.steadiness import more_repeats
 from runners.flows.telemetry import Telemetry
@@ -33,7 +33,7 @@ from runners.nodes.link import NodeError
 from runners.spec import Case, ConfigError, Deployment
 from store.errors import ResultsError
 from store.queries import call, literal
-from store.records import Attempt, Job, Note, Phase, Run
+from store.records import SERVED, Attempt, Job, Note, Phase, Run
 
 log = logging.getLogger("twinrail.run")
 

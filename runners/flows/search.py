@@ -20,7 +20,6 @@ from runners.flows import ladder
 from runners.flows.ladder import Repeat, Rules, Step
 from runners.flows.life import Lives
 from runners.flows.order_of_work import attempt_of
-from runners.flows.outcome import SERVED
 from runners.flows.run_case import RunFlow
 from runners.flows.services import Services
 from runners.orders import OrderError
@@ -29,7 +28,7 @@ from store import records
 from store.analysis.statistics import spread_of
 from store.database import Store
 from store.queries import call, literal
-from store.records import Attempt, Run
+from store.records import SERVED, Attempt, Run
 
 _CAP_NAME = re.compile(r"(?:^|[._-])(?:max[_-]running(?:[_-]requests)?|max[_-]num[_-]seqs)$")
 CAP_SAMPLES = 5  # looks at the engine from which a cap that nobody declared may be concluded

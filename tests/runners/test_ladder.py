@@ -21,7 +21,8 @@ from runners.flows.ladder import (
     tolerance,
     verdict,
 )
-from runners.flows.outcome import PRECEDENCE, SERVED
+from runners.flows.outcome import PRECEDENCE
+from store.records import SERVED
 
 CALM = 0.002
 RULES = Rules(maximum=128)

@@ -10,7 +10,8 @@ from typing import Any
 
 import orjson
 
-SERVED = frozenset({"OK", "TTFT_SLO_EXCEEDED", "TPOT_SLO_EXCEEDED", "SLO_EXCEEDED"})
+from store.records import SERVED
+
 OURS = frozenset({"CANCELLED", "CLIENT_ERROR", "NODE_LOST"})  # an end that says nothing about the variant
 _SHAPE = ("isl", "osl", "concurrency", "asked_rate", "client")
 _CASE = ("prefix_share", "api", "prompt", "ignore_eos", "inject", "filler", "requests")
