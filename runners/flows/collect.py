@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import shlex
 from dataclasses import replace
@@ -12,7 +11,7 @@ from pathlib import Path
 from runners.flows.services import Services
 from runners.nodes.link import Link, NodeError
 from runners.readers import files_of
-from store.export.sums import write_sums
+from store.export.sums import digest_of, write_sums
 from store.export.tree import write_tree
 from store.masking import mask_text
 from store.queries import literal
@@ -63,8 +62,6 @@ async def _fetch(services: Services, run: Run, job: Job, stream: str, target: Pa
         return None
     if folder == "server" or stream == "stderr" or files:
         await asyncio.to_thread(_mask_file, local)
-    with local.open("rb") as f:
-        digest = hashlib.file_digest(f, "sha256").hexdigest()
     return Artifact(
         run_id=run.run_id,
         path=path,
@@ -72,7 +69,7 @@ async def _fetch(services: Services, run: Run, job: Job, stream: str, target: Pa
         node=job.node,
         source=artifact.source,
         size_bytes=local.stat().st_size,
-        sha256=digest,
+        sha256=digest_of(local),
     )
 
 

@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from store.analysis.ab.comparison import Reader, compare
+from store.analysis.ab.comparison import compare
 from store.analysis.ab.sides import Side
 from store.errors import StoreError
+from store.export.reader import Reader
 from store.queries import literal
 
 

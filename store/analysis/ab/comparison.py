@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from store.analysis.ab.changes import changes_of, variables_of
 from store.analysis.ab.refusals import model_refusal, refusals
 from store.analysis.ab.sides import OURS, Key, Sample, Side, paired, pairs_of, replicates_of, sample_of
 from store.analysis.effect import LEVEL, MARGIN, Effect, judged, paired_effect, separate_effect
 from store.analysis.statistics import spread_of
-from store.database import Table
+from store.export.reader import Reader
 from store.queries import call
 
 HIGHER = ("output_tps", "input_tps", "request_rate")
@@ -25,12 +25,6 @@ SENTENCES = {
     "confounded": "confounded: something else changed too",
     "refused": "not to be compared",
 }
-
-
-class Reader(Protocol):
-    """Whoever answers a query."""
-
-    def query(self, sql: str) -> Table: ...
 
 
 def compare(
