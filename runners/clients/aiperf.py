@@ -18,8 +18,7 @@ from runners.formats import jsontext
 from runners.formats.aiperf import request_of, summary_row
 from runners.formats.client_result import Result, shaped, whole
 from runners.probes.base import Parsed, ProbeContext, Reader
-from store.database import Store
-from store.records import Attempt, Record, Request
+from store.records import Record, Request
 
 RECORDS: Final = "profile_export.jsonl"
 SUMMARY: Final = "profile_export_aiperf.json"
@@ -29,11 +28,11 @@ MAX_LINE: Final = 4 << 20  # bytes; 128 Ki tokens take 2 MiB
 _WARMUP_FROM: Final = 1 << 32  # numbers of warm-up requests begin here: both phases count from 0
 
 
-class Aiperf:
+class Aiperf(results.Tool):
     """See runners.clients.base.Client."""
 
     name = "aiperf"
-    payloads: tuple[str, ...] = ()
+    said = "aiperf"
     module: Module | None = Module("aiperf", ("-m", "aiperf", "profile", "--help"), ("0.13.0",))
 
     def command(self, ask: Ask) -> ClientCommand:
@@ -60,19 +59,10 @@ class Aiperf:
         known = {"isl": case.isl, "osl": case.osl}
         return ClientCommand(argv=argv, env=dict(ask.tool.env), files={RECORDS: LINES, SUMMARY: DOCUMENT}, known=known)
 
-    def planned(self, ask: Ask) -> tuple[list[str], str]:
-        return self.command(ask).argv, ""
-
     def reader(self, stream: str, known: Mapping[str, Any]) -> Reader | None:
         if stream == RECORDS:
             return RecordsReader(known)
         return DocumentReader(self.name, _summary) if stream == SUMMARY else None
-
-    def flags_of(self, store: Store, attempt: Attempt) -> list[str]:
-        return results.flags_of(store, attempt)
-
-    def refusal_of(self, store: Store, attempt: Attempt) -> str | None:
-        return results.refusal_of(store, attempt, "aiperf")
 
 
 class RecordsReader:

@@ -7,13 +7,14 @@ tool, and where its figures are not ours, as events `client_flag`, whose first w
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
 
 from runners.clients import loadgen
-from runners.clients.base import Ask, AskError
+from runners.clients.base import Ask, AskError, ClientCommand
 from runners.formats import jsontext
 from runners.formats.base import Row
 from runners.formats.client_result import Request as Found
@@ -240,6 +241,26 @@ def same_length(found: Mapping[str, Any], names: Iterable[str], context: ProbeCo
 
 
 # -- judging
+
+
+class Tool(ABC):
+    """What all tools beside loadgen share of runners.clients.base.Client; `said`: how the tool is called in words."""
+
+    payloads: tuple[str, ...] = ()
+    said: str
+
+    @abstractmethod
+    def command(self, ask: Ask) -> ClientCommand:
+        """See Client."""
+
+    def planned(self, ask: Ask) -> tuple[list[str], str]:
+        return self.command(ask).argv, ""
+
+    def flags_of(self, store: Store, attempt: Attempt) -> list[str]:
+        return flags_of(store, attempt)
+
+    def refusal_of(self, store: Store, attempt: Attempt) -> str | None:
+        return refusal_of(store, attempt, self.said)
 
 
 def flags_of(store: Store, attempt: Attempt) -> list[str]:

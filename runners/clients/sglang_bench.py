@@ -17,8 +17,7 @@ from runners.clients.results import Clock, DocumentReader
 from runners.formats.bench_serving import sglang_result
 from runners.formats.client_result import finite, shaped
 from runners.probes.base import ProbeContext, Reader
-from store.database import Store
-from store.records import Attempt, Record
+from store.records import Record
 
 FILE: Final = "result.jsonl"
 _FIELDS: Final = {
@@ -29,11 +28,11 @@ _FIELDS: Final = {
 _MODULE: Final = ("-m", "sglang.bench_serving")
 
 
-class SglangBench:
+class SglangBench(results.Tool):
     """See runners.clients.base.Client."""
 
     name = "sglang_bench"
-    payloads: tuple[str, ...] = ()
+    said = "sglang bench_serving"
     module: Module | None = Module("sglang", (*_MODULE, "--help"), ("0.5.23",))
 
     def command(self, ask: Ask) -> ClientCommand:
@@ -67,19 +66,10 @@ class SglangBench:
             return "vllm-chat" if ask.dep.engine == "vllm" else "sglang-oai-chat"
         return {"sglang": "sglang", "vllm": "vllm"}.get(ask.dep.engine, "sglang-oai")
 
-    def planned(self, ask: Ask) -> tuple[list[str], str]:
-        return self.command(ask).argv, ""
-
     def reader(self, stream: str, known: Mapping[str, Any]) -> Reader | None:
         if stream != FILE:
             return None
         return DocumentReader(self.name, lambda source, context: _rows(source, context, known))
-
-    def flags_of(self, store: Store, attempt: Attempt) -> list[str]:
-        return results.flags_of(store, attempt)
-
-    def refusal_of(self, store: Store, attempt: Attempt) -> str | None:
-        return results.refusal_of(store, attempt, "sglang bench_serving")
 
 
 def _rows(source: str, context: ProbeContext, known: Mapping[str, Any]) -> Iterator[Record]:

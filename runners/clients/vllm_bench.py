@@ -16,8 +16,7 @@ from runners.clients.results import Clock, DocumentReader
 from runners.formats.bench_serving import vllm_result
 from runners.formats.client_result import finite, shaped
 from runners.probes.base import ProbeContext, Reader
-from store.database import Store
-from store.records import Attempt, Record
+from store.records import Record
 
 FILE: Final = "result.json"
 _PROGRAM: Final = ("-m", "vllm.entrypoints.cli.main", "bench", "serve")
@@ -28,11 +27,11 @@ _FIELDS: Final = {
 }
 
 
-class VllmBench:
+class VllmBench(results.Tool):
     """See runners.clients.base.Client."""
 
     name = "vllm_bench"
-    payloads: tuple[str, ...] = ()
+    said = "vllm bench serve"
     module: Module | None = Module(
         "vllm", ("-m", "vllm.entrypoints.cli.main", "bench", "serve", "--help=all"), ("0.32.0",)
     )
@@ -66,19 +65,10 @@ class VllmBench:
         known = {"isl": case.isl, "osl": case.osl, "first_repeats": bool(ask.warmup)}
         return ClientCommand(argv=argv, env=dict(ask.tool.env), files={FILE: DOCUMENT}, known=known)
 
-    def planned(self, ask: Ask) -> tuple[list[str], str]:
-        return self.command(ask).argv, ""
-
     def reader(self, stream: str, known: Mapping[str, Any]) -> Reader | None:
         if stream != FILE:
             return None
         return DocumentReader(self.name, lambda source, context: _rows(source, context, known))
-
-    def flags_of(self, store: Store, attempt: Attempt) -> list[str]:
-        return results.flags_of(store, attempt)
-
-    def refusal_of(self, store: Store, attempt: Attempt) -> str | None:
-        return results.refusal_of(store, attempt, "vllm bench serve")
 
 
 def _rows(source: str, context: ProbeContext, known: Mapping[str, Any]) -> Iterator[Record]:
